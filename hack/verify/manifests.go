@@ -1,0 +1,161 @@
+// Copyright The lease-coordinator Authors.
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package main
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/lease-coordinator/coordinator/hack/internal/manifests"
+)
+
+// What config/ is called in a cluster.
+const (
+	systemNamespace = "lease-coordinator-system"
+	namePrefix      = "lease-coordinator"
+)
+
+// renders are the kustomizations that people apply.
+var renders = []struct {
+	folder    string
+	options   manifests.Options
+	namespace string // of every namespaced object
+}{
+	{folder: "default", namespace: systemNamespace},
+	{folder: "default", options: manifests.Options{Components: []string{"prometheus"}, Image: "example.com/lease-coordinator:v1"}, namespace: systemNamespace},
+	{folder: "static-pod/rbac"},
+}
+
+// staticPod is used as it is.
+const staticPod = "config/static-pod/lease-coordinator.yaml"
+
+func checkManifests(t *tree) ([]finding, error) {
+	var findings []finding
+	for _, r := range renders {
+		where := "config/" + r.folder
+		stream, err := manifests.Render(t.path("config"), r.folder, r.options)
+		if err != nil {
+			findings = append(findings, finding{where, err.Error()})
+			continue
+		}
+		objects, err := manifests.Decode(stream)
+		if err != nil {
+			findings = append(findings, finding{where, err.Error()})
+			continue
+		}
+		findings = append(findings, inconsistencies(where, r.namespace, objects)...)
+	}
+	for _, name := range t.files {
+		if path.Ext(name) != ".yaml" || name != staticPod && !under(name, "config/samples") {
+			continue
+		}
+		content, err := t.read(name)
+		if err != nil {
+			return nil, err
+		}
+		if name == staticPod {
+			_, err = manifests.Decode(content)
+		} else {
+			var ignored any
+			err = yaml.UnmarshalStrict(content, &ignored)
+		}
+		if err != nil {
+			findings = append(findings, finding{name, err.Error()})
+		}
+	}
+	return findings, nil
+}
+
+// inconsistencies returns what renders, and decodes, and still would not work: names that refer to nothing, and
+// selectors that select nothing.
+func inconsistencies(where, namespace string, objects []runtime.Object) []finding {
+	var findings []finding
+	names := map[string]bool{} // Kind/name
+	var pods []labels.Set
+	for _, object := range objects {
+		names[nameOf(object)] = true
+		if deployment, ok := object.(*appsv1.Deployment); ok {
+			pods = append(pods, deployment.Spec.Template.Labels)
+		}
+	}
+	selectsNothing := func(selector labels.Selector) bool {
+		for _, set := range pods {
+			if selector.Matches(set) {
+				return false
+			}
+		}
+		return true
+	}
+	for _, object := range objects {
+		report := func(format string, args ...any) {
+			findings = append(findings, finding{where, nameOf(object) + " " + fmt.Sprintf(format, args...)})
+		}
+		accessor, err := meta.Accessor(object)
+		if err != nil {
+			report("is no object: %v", err)
+			continue
+		}
+		if !strings.HasPrefix(accessor.GetName(), namePrefix) {
+			report("does not begin with %s", namePrefix)
+		}
+		if got := accessor.GetNamespace(); got != "" && got != namespace {
+			report("is in namespace %q, not %q", got, namespace)
+		}
+		switch o := object.(type) {
+		case *rbacv1.ClusterRoleBinding:
+			if !names[o.RoleRef.Kind+"/"+o.RoleRef.Name] {
+				report("binds %s/%s, which is not there", o.RoleRef.Kind, o.RoleRef.Name)
+			}
+			for _, subject := range o.Subjects {
+				if subject.Kind == rbacv1.ServiceAccountKind && (!names["ServiceAccount/"+subject.Name] || subject.Namespace != namespace) {
+					report("is for ServiceAccount %s/%s, which is not there", subject.Namespace, subject.Name)
+				}
+			}
+		case *appsv1.Deployment:
+			if name := o.Spec.Template.Spec.ServiceAccountName; !names["ServiceAccount/"+name] {
+				report("runs as ServiceAccount %q, which is not there", name)
+			}
+		case *corev1.Service:
+			if selectsNothing(labels.SelectorFromSet(o.Spec.Selector)) {
+				report("selects no Pod")
+			}
+		case *policyv1.PodDisruptionBudget:
+			if selector, err := metav1.LabelSelectorAsSelector(o.Spec.Selector); err != nil || selectsNothing(selector) {
+				report("selects no Pod")
+			}
+		}
+	}
+	return findings
+}
+
+// nameOf is Kind/name.
+func nameOf(object runtime.Object) string {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return object.GetObjectKind().GroupVersionKind().Kind
+	}
+	return object.GetObjectKind().GroupVersionKind().Kind + "/" + accessor.GetName()
+}

@@ -221,3 +221,14 @@ func (d Decision) why() string {
 	}
 	return string(d.Reason)
 }
+
+// Vacancy reports whether the lease was found without a leader: nobody holds it, or the holder's claim has run out,
+// or its appointee did not take up.
+func (d Decision) Vacancy() bool {
+	switch d.Reason {
+	case ReasonNoLease, ReasonReleased, ReasonExpired, ReasonTermEnded, ReasonNotTakenUp, ReasonAppointeeGone,
+		ReasonAwaitingAcks, ReasonNobodyAlive:
+		return true
+	}
+	return false
+}

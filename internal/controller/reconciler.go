@@ -1,0 +1,267 @@
+// Copyright The lease-coordinator Authors.
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/lease-coordinator/coordinator/internal/election"
+	"github.com/lease-coordinator/coordinator/internal/leaseapi"
+	"github.com/lease-coordinator/coordinator/internal/observe"
+)
+
+// The rights that the reconciler uses; those of leader election and of events are in internal/coordinator.
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leasecandidates,verbs=get;list;watch;patch
+
+const (
+	// maxSteps bounds how many decisions one reconcile carries out in a row, so that one lease cannot hold up
+	// the others.
+	maxSteps = 8
+	// pauseAfterSteps is how long the lease then waits.
+	pauseAfterSteps = 20 * time.Millisecond
+	// maxParallelPings bounds the requests that one election has under way.
+	maxParallelPings = 16
+)
+
+// Reconciler decides on one lease at a time and carries the decision out.
+type Reconciler struct {
+	// Client writes; its reads are not used.
+	Client client.Client
+	// Reader reads from the API server, past the cache.
+	Reader   client.Reader
+	Kind     leaseapi.CandidateKind
+	Observer *Observer
+	Settings *election.Settings
+	Events   observe.Events
+	Metrics  *observe.Metrics
+	// DryRun decides, logs and counts, but writes nothing.
+	DryRun bool
+	// Act reports whether this coordinator is the active one. If it is, it stays so until done is called.
+	Act func() (done func(), active bool)
+	// FieldsDropped is called when a write came back without spec.preferredHolder, so that what the API server
+	// does is found out anew. May be nil.
+	FieldsDropped func()
+
+	// queue is set once the controller runs.
+	queue atomic.Pointer[queue]
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	key := request.NamespacedName
+	logger := log.FromContext(ctx).WithValues("lease", key.String())
+	done, active := r.Act()
+	if !active {
+		// A standby only observes. When it becomes active it looks at every lease.
+		return reconcile.Result{}, nil
+	}
+	defer done()
+	for range maxSteps {
+		d := r.Observer.decide(key, r.Settings)
+		if d.Action == election.None {
+			r.report(logger, d)
+			return r.lookAgain(d.LookAgain), nil
+		}
+		if r.DryRun {
+			r.Metrics.Written(key, d.Decision)
+			logger.Info("Decision not carried out: dry run", decisionValues(d.Decision)...)
+			return reconcile.Result{RequeueAfter: r.Settings.ElectionDuration}, nil
+		}
+		var err error
+		if d.Action == election.Ping {
+			err = r.ping(ctx, key, d)
+		} else {
+			err = r.write(ctx, logger, key, d)
+		}
+		if err != nil {
+			if err := r.failure(ctx, key, err); err != nil {
+				return reconcile.Result{}, err
+			}
+		}
+	}
+	return reconcile.Result{RequeueAfter: pauseAfterSteps}, nil
+}
+
+// lookAgain asks for a reconcile at the exact time.
+func (r *Reconciler) lookAgain(at time.Time) reconcile.Result {
+	if at.IsZero() {
+		return reconcile.Result{}
+	}
+	return reconcile.Result{RequeueAfter: max(at.Sub(r.Observer.now()), time.Millisecond)}
+}
+
+// report tells, once, of a decision that writes nothing.
+func (r *Reconciler) report(logger logr.Logger, d decided) {
+	if !d.news {
+		return
+	}
+	if observe.Blocks(d.Decision) {
+		logger.Info("Lease not coordinated", decisionValues(d.Decision)...)
+		lease := d.before
+		if lease == nil {
+			lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: d.snapshot.Key.Namespace, Name: d.snapshot.Key.Name}}
+		}
+		r.Events.Blocked(lease, d.Decision)
+		return
+	}
+	logger.V(1).Info("Nothing to do", decisionValues(d.Decision)...)
+}
+
+func decisionValues(d election.Decision) []any {
+	return []any{"action", d.Action, "reason", d.Reason, "holder", d.Holder, "candidate", d.Candidate, "strategy", d.Strategy, "decision", d.Sentence()}
+}
+
+// write carries out a decision that changes the lease.
+func (r *Reconciler) write(ctx context.Context, logger logr.Logger, key types.NamespacedName, d decided) error {
+	var base string
+	if d.before != nil {
+		base = d.before.ResourceVersion
+	} else {
+		// The fencing token of a new Lease is the resourceVersion of a list that shows there is none: larger
+		// than that of any Lease that was deleted before.
+		var leases coordinationv1.LeaseList
+		if err := r.Reader.List(ctx, &leases, client.InNamespace(key.Namespace), client.MatchingFields{"metadata.name": key.Name}); err != nil {
+			return fmt.Errorf("making sure that lease %s does not exist: %w", key, err)
+		}
+		if len(leases.Items) > 0 {
+			r.Observer.SeeLease(&leases.Items[0])
+			return nil
+		}
+		base = leases.ResourceVersion
+	}
+	if !r.Observer.begin(key, d) {
+		return nil
+	}
+	after, err := leaseapi.WriteLease(ctx, r.Client, d.before, r.Observer.compose(d, base))
+	if err != nil {
+		r.tookUp(logger, r.Observer.failed(key))
+		return err
+	}
+	seen := r.Observer.wrote(key, d, after)
+	logger.Info("Decision carried out", decisionValues(d.Decision)...)
+	r.Metrics.Written(key, d.Decision)
+	if d.Action == election.Appoint {
+		r.Metrics.Elected(d.vacantFor)
+	}
+	r.Events.Written(after, d.Decision)
+	if d.Action == election.Prefer && d.fieldsKept && after.Spec.PreferredHolder == nil && r.FieldsDropped != nil {
+		r.FieldsDropped()
+	}
+	r.tookUp(logger, seen)
+	return nil
+}
+
+// tookUp tells of an appointee that leads now.
+func (r *Reconciler) tookUp(logger logr.Logger, seen LeaseSeen) {
+	if seen.Holder == "" {
+		return
+	}
+	logger.Info("Appointment taken up", "holder", seen.Holder, "after", seen.TookUp.String())
+	r.Metrics.TakenUp(seen.TookUp)
+}
+
+// ping moves the pingTime of the candidates that the decision names.
+func (r *Reconciler) ping(ctx context.Context, key types.NamespacedName, d decided) error {
+	wanted := make(map[string]election.Candidate, len(d.Pings))
+	for _, c := range d.snapshot.Candidates {
+		wanted[c.Name] = c
+	}
+	var group errgroup.Group
+	group.SetLimit(maxParallelPings)
+	for _, name := range d.Pings {
+		c := wanted[name]
+		group.Go(func() error {
+			err := r.pingOne(ctx, key, c)
+			if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+				// It has just renewed, or gone. Nobody else's ping depends on that.
+				r.Metrics.Failed(observe.FailureConflict)
+				return r.refreshCandidate(ctx, c)
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	r.Metrics.Written(key, d.Decision)
+	log.FromContext(ctx).V(1).Info("Candidates pinged", append([]any{"lease", key.String()}, decisionValues(d.Decision)...)...)
+	return nil
+}
+
+func (r *Reconciler) pingOne(ctx context.Context, key types.NamespacedName, c election.Candidate) error {
+	if _, err := r.Kind.Ping(ctx, r.Client, c.Candidate, election.PingTime(c, r.Observer.now())); err != nil {
+		return err
+	}
+	r.Observer.pinged(key, c.Candidate)
+	return nil
+}
+
+// failure decides what a failed write means. A conflict is no error: somebody else wrote first, and what they wrote
+// is read and decided on. It returns nil if the lease is to be looked at again at once.
+func (r *Reconciler) failure(ctx context.Context, key types.NamespacedName, err error) error {
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		r.Metrics.Failed(observe.FailureConflict)
+		return r.refreshLease(ctx, key)
+	case apierrors.IsForbidden(err):
+		r.Metrics.Failed(observe.FailureForbidden)
+	default:
+		r.Metrics.Failed(observe.FailureError)
+	}
+	return err
+}
+
+// refreshLease reads the lease from the API server, since what is known of it is out of date.
+func (r *Reconciler) refreshLease(ctx context.Context, key types.NamespacedName) error {
+	var lease coordinationv1.Lease
+	err := r.Reader.Get(ctx, key, &lease)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.Observer.SeeLeaseMissing(key)
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading lease %s after a conflict: %w", key, err)
+	}
+	r.Observer.SeeLease(&lease)
+	return nil
+}
+
+func (r *Reconciler) refreshCandidate(ctx context.Context, c election.Candidate) error {
+	obj := r.Kind.New()
+	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, obj)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.Observer.SeeCandidateDeleted(c.Namespace, c.Name)
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading candidate %s/%s after a conflict: %w", c.Namespace, c.Name, err)
+	}
+	r.Observer.SeeCandidate(r.Kind.Candidate(obj), false)
+	return nil
+}

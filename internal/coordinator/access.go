@@ -1,0 +1,90 @@
+// Copyright The lease-coordinator Authors.
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Rights beyond those of internal/controller.
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+
+// right is one thing that the coordinator must be allowed to do.
+type right struct {
+	verb, resource, namespace string
+}
+
+func (r right) String() string {
+	where := "in all namespaces"
+	if r.namespace != "" {
+		where = fmt.Sprintf("in namespace %q", r.namespace)
+	}
+	return fmt.Sprintf("%s %s.coordination.k8s.io %s", r.verb, r.resource, where)
+}
+
+// rights lists what the coordinator must be allowed to do.
+func rights(lock types.NamespacedName, dryRun bool) []right {
+	list := []right{
+		{"list", "leases", ""}, {"watch", "leases", ""}, {"get", "leases", ""},
+		{"list", "leasecandidates", ""}, {"watch", "leasecandidates", ""}, {"get", "leasecandidates", ""},
+		{"create", "leases", lock.Namespace}, {"update", "leases", lock.Namespace},
+	}
+	if !dryRun {
+		list = append(list, right{"create", "leases", ""}, right{"patch", "leases", ""}, right{"patch", "leasecandidates", ""})
+	}
+	return list
+}
+
+// missingRightsError says which rights the API server does not grant.
+type missingRightsError struct{ missing []right }
+
+func (e missingRightsError) Error() string {
+	var parts []string
+	for _, r := range e.missing {
+		parts = append(parts, r.String())
+	}
+	return "the API server does not allow this coordinator to: " + strings.Join(parts, "; ")
+}
+
+// checkRights asks the API server about each right, and returns a missingRightsError if any is not granted.
+func checkRights(ctx context.Context, c client.Client, wanted []right) error {
+	var missing []right
+	for _, r := range wanted {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: "coordination.k8s.io", Resource: r.resource, Verb: r.verb, Namespace: r.namespace,
+			},
+		}}
+		if err := c.Create(ctx, review); err != nil {
+			return fmt.Errorf("asking the API server whether this coordinator may %s: %w", r, err)
+		}
+		if !review.Status.Allowed {
+			missing = append(missing, r)
+		}
+	}
+	if len(missing) > 0 {
+		return missingRightsError{missing}
+	}
+	return nil
+}

@@ -1,0 +1,287 @@
+// Copyright The lease-coordinator Authors.
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/lease-coordinator/coordinator/internal/controller"
+	"github.com/lease-coordinator/coordinator/internal/election"
+	"github.com/lease-coordinator/coordinator/internal/leaseapi"
+	"github.com/lease-coordinator/coordinator/internal/observe"
+	"github.com/lease-coordinator/coordinator/internal/strategy"
+)
+
+// The secured metrics endpoint asks the API server who scrapes and whether they may.
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+const (
+	// probePeriod is how often the API server is asked what it can do, so that a feature gate that is switched
+	// on in an upgrade is followed without restart.
+	probePeriod = time.Minute
+	// retryPeriod is how often it is asked while the coordinator cannot work at all.
+	retryPeriod = 5 * time.Second
+	// requestTimeout bounds every request but watches.
+	requestTimeout = 10 * time.Second
+)
+
+// Run runs the coordinator until ctx is done. It returns an error if the options are at fault or the manager
+// cannot run; an API server that is away, refuses or lacks something is waited for, and the log and /readyz say so.
+func Run(ctx context.Context, o *Options, logger logr.Logger) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	ctrllog.SetLogger(logger)
+	klog.SetLoggerWithOptions(logger.WithName("client-go"), klog.ContextualLogger(true))
+
+	config, err := o.restConfig()
+	if err != nil {
+		return err
+	}
+	c, err := newCoordinator(o, config, logger)
+	if err != nil {
+		return err
+	}
+	logger.Info("Coordinator starting", "version", Version(), "server", config.Host, "inTree", o.InTree, "identity", c.leadership.identity)
+	if err := c.manager.Start(logr.NewContext(ctx, logger)); err != nil {
+		return fmt.Errorf("running the manager: %w", err)
+	}
+	logger.Info("Coordinator stopped")
+	return nil
+}
+
+// restConfig finds the API server as kubectl does, or as a Pod does.
+func (o *Options) restConfig() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.Kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the API server (--kubeconfig=%q): %w", o.Kubeconfig, err)
+	}
+	config.UserAgent = "lease-coordinator/" + Version()
+	// Without a limit of our own, the API server's priority and fairness decides.
+	config.QPS, config.Burst = -1, 0
+	if o.KubeAPIQPS > 0 {
+		config.QPS, config.Burst = o.KubeAPIQPS, max(o.KubeAPIBurst, int(o.KubeAPIQPS)+1)
+	}
+	return config, nil
+}
+
+// coordinator wires the parts together.
+type coordinator struct {
+	options    *Options
+	logger     logr.Logger
+	manager    manager.Manager
+	discovery  discovery.DiscoveryInterfaceWithContext
+	leadership *leadership
+	observer   *controller.Observer
+	metrics    *observe.Metrics
+	reconciler *controller.Reconciler
+	// problem is why the coordinator cannot work at present; nil if it can.
+	problem atomic.Pointer[error]
+	// probe asks for a look at what the API server can do, without waiting for the next.
+	probe chan struct{}
+}
+
+var errStarting = errors.New("starting")
+
+func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coordinator, error) {
+	identity, err := newIdentity()
+	if err != nil {
+		return nil, err
+	}
+	metricsOptions := metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure}
+	if o.MetricsSecure {
+		metricsOptions.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	mgr, err := manager.New(config, manager.Options{
+		Scheme:                 clientgoscheme.Scheme,
+		Logger:                 logger,
+		Metrics:                metricsOptions,
+		HealthProbeBindAddress: o.HealthAddress,
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				// Every kubelet renews a Lease there, every 10 s.
+				&coordinationv1.Lease{}: {Field: fields.OneTermNotEqualSelector("metadata.namespace", corev1.NamespaceNodeLease)},
+			},
+			DefaultWatchErrorHandler: toolscache.WatchErrorHandlerWithContext(watchFailed),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("creating the manager: %w", err)
+	}
+	discoveryClient, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating the discovery client: %w", err)
+	}
+	registry, err := strategy.NewRegistry(strategy.BuiltIn()...)
+	if err != nil {
+		return nil, err
+	}
+	c := &coordinator{
+		options:   o,
+		logger:    logger,
+		manager:   mgr,
+		discovery: discoveryClient,
+		observer:  controller.NewObserver(identity, true, time.Now),
+		metrics:   observe.NewMetrics(metrics.Registry),
+		probe:     make(chan struct{}, 1),
+	}
+	c.problem.Store(&errStarting)
+	if c.leadership, err = newLeadership(o, config, identity); err != nil {
+		return nil, err
+	}
+	c.leadership.elected = func() { c.reconciler.LookAt(c.observer.Coordinated()) }
+	c.reconciler = &controller.Reconciler{
+		Client:   mgr.GetClient(),
+		Reader:   mgr.GetAPIReader(),
+		Observer: c.observer,
+		Settings: &election.Settings{
+			Strategies:       registry,
+			Excluded:         []types.NamespacedName{o.lockKey()},
+			ElectionDuration: o.ElectionDuration,
+			CandidateTTL:     o.CandidateTTL,
+			TakeUpTimeout:    o.TakeUpTimeout,
+			MinTerm:          o.MinTerm,
+		},
+		Events:        observe.Events{Recorder: mgr.GetEventRecorder("lease-coordinator")},
+		Metrics:       c.metrics,
+		DryRun:        o.DryRun,
+		Act:           c.leadership.Act,
+		FieldsDropped: c.askProbe,
+	}
+	if err := errors.Join(
+		mgr.Add(c),
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("coordinating", c.ready),
+	); err != nil {
+		return nil, fmt.Errorf("adding to the manager: %w", err)
+	}
+	return c, nil
+}
+
+// watchFailed logs, in one line, a watch that failed; client-go tries again.
+func watchFailed(ctx context.Context, r *toolscache.Reflector, err error) {
+	logr.FromContextOrDiscard(ctx).Error(err, "Watch failed; trying again", "kind", r.TypeDescription())
+}
+
+// ready says whether the coordinator can do its work, on the active one and on standbys alike.
+func (c *coordinator) ready(*http.Request) error { return *c.problem.Load() }
+
+func (c *coordinator) askProbe() {
+	select {
+	case c.probe <- struct{}{}:
+	default:
+	}
+}
+
+// NeedLeaderElection tells the manager to start this runnable at once.
+func (c *coordinator) NeedLeaderElection() bool { return false }
+
+// Start finds out what the API server can do, starts the controller as soon as it can work, and keeps an eye on
+// what the API server can do.
+func (c *coordinator) Start(ctx context.Context) error {
+	started := false
+	for {
+		problem := c.prepare(ctx)
+		if problem == nil && !started {
+			if err := c.reconciler.SetupWithManager(c.manager); err != nil {
+				return err
+			}
+			if err := c.manager.Add(c.leadership); err != nil {
+				return fmt.Errorf("adding leader election to the manager: %w", err)
+			}
+			started = true
+		}
+		c.setProblem(problem)
+		wait := probePeriod
+		if problem != nil {
+			wait = retryPeriod
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-c.probe:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// setProblem logs a problem when it appears, changes and goes.
+func (c *coordinator) setProblem(problem error) {
+	before := *c.problem.Swap(&problem)
+	switch {
+	case problem == nil && before != nil:
+		c.logger.Info("Coordinator ready", "candidates", c.reconciler.Kind.String())
+	case problem != nil && (before == nil || before.Error() != problem.Error()):
+		c.logger.Error(problem, "Coordinator cannot work; trying again", "every", retryPeriod.String())
+	}
+}
+
+// prepare finds out whether the coordinator may and can work, and how.
+func (c *coordinator) prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := checkRights(ctx, c.manager.GetClient(), rights(c.options.lockKey(), c.options.DryRun)); err != nil {
+		return err
+	}
+	kind, err := leaseapi.ServedCandidates(ctx, c.discovery)
+	if err != nil {
+		return err
+	}
+	if c.reconciler.Kind == nil {
+		c.reconciler.Kind = kind
+	}
+	kept, err := leaseapi.FieldsKept(ctx, c.manager.GetClient(), c.options.lockKey().Namespace)
+	if err != nil {
+		return err
+	}
+	c.metrics.FieldsKept(kept)
+	if changed := c.observer.SetFieldsKept(kept); changed != nil {
+		c.logger.Info("What the API server does with spec.strategy and spec.preferredHolder of a Lease", "kept", kept)
+		c.reconciler.LookAt(changed)
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+// Copyright The lease-coordinator Authors.
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+// Package observe is what people and their monitoring see of the coordinator: the one home of event reasons and
+// wordings, and of metric definitions.
+package observe
+
+import (
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/lease-coordinator/coordinator/internal/election"
+)
+
+// Reasons of events on a Lease. Their note is the decision's sentence.
+const (
+	// EventLeaderAppointed: a holder was named.
+	EventLeaderAppointed = "LeaderAppointed"
+	// EventTermEnded: the holder was told to yield to a better candidate.
+	EventTermEnded = "TermEnded"
+	// EventTermContinued: the holder was told that it need not yield after all.
+	EventTermContinued = "TermContinued"
+	// EventLeaseRevoked: the lease was taken from a holder that cannot be told to yield.
+	EventLeaseRevoked = "LeaseRevoked"
+	// EventLeaseRestored: a Lease that was deleted under a live holder was put back.
+	EventLeaseRestored = "LeaseRestored"
+	// EventNotCoordinated: the lease is left alone for a reason that an operator may want to change.
+	EventNotCoordinated = "NotCoordinated"
+)
+
+// Events emits the events of decisions.
+type Events struct {
+	Recorder events.EventRecorder
+}
+
+// Written emits the event of a decision that changed the lease.
+func (e Events) Written(lease *coordinationv1.Lease, d election.Decision) {
+	var reason string
+	switch d.Action {
+	case election.Appoint:
+		reason = EventLeaderAppointed
+	case election.Prefer:
+		reason = EventTermEnded
+	case election.ClearPreferred:
+		reason = EventTermContinued
+	case election.Revoke:
+		reason = EventLeaseRevoked
+	case election.Restore:
+		reason = EventLeaseRestored
+	default:
+		return
+	}
+	e.emit(lease, corev1.EventTypeNormal, reason, d)
+}
+
+// Blocked emits the event of a decision that leaves the lease alone although somebody may want it led. The caller
+// emits it once for each change of mind.
+func (e Events) Blocked(lease *coordinationv1.Lease, d election.Decision) {
+	e.emit(lease, corev1.EventTypeWarning, EventNotCoordinated, d)
+}
+
+// Blocks reports whether a decision leaves the lease alone for a reason that an operator should hear of.
+func Blocks(d election.Decision) bool {
+	switch d.Reason {
+	case election.ReasonStrategyConflict, election.ReasonNoAdmissibleCandidate, election.ReasonHolderNotCoordinated,
+		election.ReasonNobodyAlive, election.ReasonUnseenClaim:
+		return true
+	}
+	return false
+}
+
+func (e Events) emit(lease *coordinationv1.Lease, eventType, reason string, d election.Decision) {
+	if e.Recorder == nil {
+		return
+	}
+	// The API server refuses notes of more than 1024 bytes.
+	const most = 1024
+	note := d.Sentence()
+	if len(note) > most {
+		note = note[:most-3] + "..."
+	}
+	e.Recorder.Eventf(lease, nil, eventType, reason, string(d.Action), "%s", note)
+}

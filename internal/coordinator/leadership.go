@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
+	"github.com/lease-coordinator/coordinator/internal/observe"
 )
 
 // leadership is the coordinator's own leader election. Unlike the manager's it survives the loss of the lock: the
@@ -39,8 +40,10 @@ type leadership struct {
 	options  *Options
 	identity string
 	lock     resourcelock.Interface
+	logger   logr.Logger
 	// elected is called each time this coordinator becomes the active one.
 	elected func()
+	metrics *observe.Metrics
 
 	// acting is held for reading while a decision is carried out, and for writing to change active.
 	acting sync.RWMutex
@@ -64,8 +67,8 @@ func (o *Options) lockKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: o.LockNamespace, Name: o.LockName}
 }
 
-func newLeadership(o *Options, config *rest.Config, identity string) (*leadership, error) {
-	l := &leadership{options: o, identity: identity, elected: func() {}}
+func newLeadership(o *Options, config *rest.Config, identity string, metrics *observe.Metrics, logger logr.Logger) (*leadership, error) {
+	l := &leadership{options: o, identity: identity, elected: func() {}, metrics: metrics, logger: logger.WithName("leadership")}
 	if !o.LeaderElect {
 		return l, nil
 	}
@@ -109,11 +112,11 @@ func (l *leadership) setActive(active bool) {
 	l.acting.Lock()
 	defer l.acting.Unlock()
 	l.active = active
+	l.metrics.Active(active)
 }
 
 // Start competes for the lock until ctx is done, then lets go of it once nothing is being carried out.
 func (l *leadership) Start(ctx context.Context) error {
-	logger := logr.FromContextOrDiscard(ctx).WithName("leadership")
 	if l.lock == nil {
 		l.setActive(true)
 		l.elected()
@@ -123,7 +126,7 @@ func (l *leadership) Start(ctx context.Context) error {
 	}
 	// The elector's context outlives ctx by as long as decisions are being carried out, so that the lock is
 	// released only after that.
-	electorCtx, cancel := context.WithCancel(logr.NewContext(context.WithoutCancel(ctx), logger))
+	electorCtx, cancel := context.WithCancel(logr.NewContext(context.WithoutCancel(ctx), l.logger))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		l.setActive(false)
@@ -131,7 +134,7 @@ func (l *leadership) Start(ctx context.Context) error {
 	})
 	defer stop()
 	for electorCtx.Err() == nil {
-		if err := l.compete(electorCtx, logger); err != nil {
+		if err := l.compete(electorCtx); err != nil {
 			return err
 		}
 	}
@@ -139,7 +142,7 @@ func (l *leadership) Start(ctx context.Context) error {
 }
 
 // compete runs one elector: until it has lost the lock, or ctx is done.
-func (l *leadership) compete(ctx context.Context, logger logr.Logger) error {
+func (l *leadership) compete(ctx context.Context) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:            l.lock,
 		Name:            l.lock.Describe(),
@@ -148,10 +151,10 @@ func (l *leadership) compete(ctx context.Context, logger logr.Logger) error {
 		RetryPeriod:     l.options.RetryPeriod,
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) { l.lead(ctx, logger) },
+			OnStartedLeading: func(ctx context.Context) { l.lead(ctx) },
 			OnStoppedLeading: func() {
 				l.setActive(false)
-				logger.Info("Coordinator does not hold its lock", "lock", l.lock.Describe(), "identity", l.identity)
+				l.logger.Info("Coordinator does not hold its lock", "lock", l.lock.Describe(), "identity", l.identity)
 			},
 		},
 	})
@@ -163,10 +166,10 @@ func (l *leadership) compete(ctx context.Context, logger logr.Logger) error {
 }
 
 // lead makes this coordinator the active one, once nobody else can be.
-func (l *leadership) lead(ctx context.Context, logger logr.Logger) {
+func (l *leadership) lead(ctx context.Context) {
 	if replacing, ok := l.lock.(*replacingLock); ok {
 		if wait := time.Until(replacing.ActiveFrom()); wait > 0 {
-			logger.Info("Lock taken from the in-tree coordinator; waiting until its claim has run out", "lock", l.lock.Describe(), "wait", wait.String())
+			l.logger.Info("Lock taken from the in-tree coordinator; waiting until its claim has run out", "lock", l.lock.Describe(), "wait", wait.String())
 			timer := time.NewTimer(wait)
 			defer timer.Stop()
 			select {
@@ -177,13 +180,13 @@ func (l *leadership) lead(ctx context.Context, logger logr.Logger) {
 		}
 	}
 	l.acting.Lock()
-	if ctx.Err() == nil {
-		l.active = true
-	}
+	// The lock may be lost already; whoever ends the term sets active to false after ctx is done.
+	l.active = ctx.Err() == nil
+	l.metrics.Active(l.active)
 	l.acting.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
-	logger.Info("Coordinator active", "lock", l.lock.Describe(), "identity", l.identity)
+	l.logger.Info("Coordinator active", "lock", l.lock.Describe(), "identity", l.identity)
 	l.elected()
 }

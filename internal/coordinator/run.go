@@ -49,10 +49,6 @@ import (
 	"github.com/lease-coordinator/coordinator/internal/strategy"
 )
 
-// The secured metrics endpoint asks the API server who scrapes and whether they may.
-// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
-// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
-
 const (
 	// probePeriod is how often the API server is asked what it can do, so that a feature gate that is switched
 	// on in an upgrade is followed without restart.
@@ -167,7 +163,7 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 		probe:     make(chan struct{}, 1),
 	}
 	c.problem.Store(&errStarting)
-	if c.leadership, err = newLeadership(o, config, identity); err != nil {
+	if c.leadership, err = newLeadership(o, config, identity, c.metrics, logger); err != nil {
 		return nil, err
 	}
 	c.leadership.elected = func() { c.reconciler.LookAt(c.observer.Coordinated()) }

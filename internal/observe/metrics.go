@@ -32,6 +32,7 @@ type Metrics struct {
 	election      prometheus.Histogram
 	takeUp        prometheus.Histogram
 	fieldsKept    prometheus.Gauge
+	active        prometheus.Gauge
 }
 
 const metricsNamespace = "coordinated_leader_election"
@@ -79,13 +80,17 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "1 if the API server keeps spec.strategy and spec.preferredHolder on Leases, 0 if it drops them and the coordinator revokes.",
 		}),
 	}
+	m.active = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: metricsNamespace, Name: "active",
+		Help: "1 while this coordinator is the active one, 0 while it is a standby.",
+	})
 	for _, a := range []election.Action{election.Ping, election.Appoint, election.Prefer, election.ClearPreferred, election.Revoke, election.Restore} {
 		m.decisions.WithLabelValues(string(a))
 	}
 	for _, reason := range []string{FailureConflict, FailureForbidden, FailureError} {
 		m.failures.WithLabelValues(reason)
 	}
-	r.MustRegister(m.leaderChanges, m.preemptions, m.decisions, m.failures, m.election, m.takeUp, m.fieldsKept)
+	r.MustRegister(m.leaderChanges, m.preemptions, m.decisions, m.failures, m.election, m.takeUp, m.fieldsKept, m.active)
 	return m
 }
 
@@ -112,10 +117,15 @@ func (m *Metrics) Elected(d time.Duration) { m.election.Observe(d.Seconds()) }
 func (m *Metrics) TakenUp(d time.Duration) { m.takeUp.Observe(d.Seconds()) }
 
 // FieldsKept says what the API server was found to do with the fields of a Lease.
-func (m *Metrics) FieldsKept(kept bool) {
-	if kept {
-		m.fieldsKept.Set(1)
+func (m *Metrics) FieldsKept(kept bool) { set(m.fieldsKept, kept) }
+
+// Active says whether this coordinator is the active one.
+func (m *Metrics) Active(active bool) { set(m.active, active) }
+
+func set(gauge prometheus.Gauge, on bool) {
+	if on {
+		gauge.Set(1)
 		return
 	}
-	m.fieldsKept.Set(0)
+	gauge.Set(0)
 }

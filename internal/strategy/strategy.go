@@ -78,5 +78,6 @@ func (r *Registry) Get(name coordinationv1.CoordinatedLeaseStrategy) Strategy {
 func BuiltIn() []Strategy {
 	return []Strategy{
 		OldestEmulationVersion{},
+		NewestBinaryVersion{},
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +35,11 @@ import (
 type clockShifter struct {
 	next   http.RoundTripper
 	offset time.Duration
+
+	mu sync.Mutex
+	// acquired is the acquireTime of the present term as client-go remembers
+	// it, that is not shifted.
+	acquired json.RawMessage
 }
 
 func (s *clockShifter) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -45,7 +51,7 @@ func (s *clockShifter) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading a request to shift its stamps: %w", err)
 	}
-	if body, err = shiftStamps(body, s.offset); err != nil {
+	if body, err = s.shift(body); err != nil {
 		return nil, err
 	}
 	// A RoundTripper must not modify the request.
@@ -56,14 +62,15 @@ func (s *clockShifter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.next.RoundTrip(req)
 }
 
-// shiftStamps adds offset to the stamps in a Lease or LeaseCandidate in JSON
-// that the writer made itself. Anything else it returns as it is.
+// shift adds the offset to the stamps in a Lease or LeaseCandidate in JSON that
+// the writer made itself. Anything else it returns as it is.
 //
-// A renewTime is always the writer's own and of this moment. An acquireTime is
-// so only when the lease is being acquired or released, in which case client-go
-// writes one and the same time to both; otherwise it is what was read, and off
-// already if it was ours. A LeaseCandidate's pingTime is the coordinator's.
-func shiftStamps(body []byte, offset time.Duration) ([]byte, error) {
+// A renewTime is always the writer's own and of this moment. When client-go
+// acquires or releases a lease it writes one and the same time to acquireTime.
+// Later it writes the acquireTime that it remembers from then, if it renews
+// without reading first, or else the one that it read, which is shifted already
+// or the coordinator's. A LeaseCandidate's pingTime is the coordinator's.
+func (s *clockShifter) shift(body []byte) ([]byte, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(body, &object); err != nil {
 		return nil, fmt.Errorf("shifting stamps: the request is not a JSON object: %w", err)
@@ -78,19 +85,26 @@ func shiftStamps(body []byte, offset time.Duration) ([]byte, error) {
 	if err := json.Unmarshal(object["spec"], &spec); err != nil || spec["renewTime"] == nil {
 		return body, nil
 	}
-	renewed := spec["renewTime"]
-	for _, field := range []string{"renewTime", "acquireTime"} {
-		if !bytes.Equal(spec[field], renewed) {
-			continue
+	own := []string{"renewTime"}
+	s.mu.Lock()
+	if acquired := spec["acquireTime"]; acquired != nil {
+		if bytes.Equal(acquired, spec["renewTime"]) {
+			s.acquired = acquired
 		}
+		if bytes.Equal(acquired, s.acquired) {
+			own = append(own, "acquireTime")
+		}
+	}
+	s.mu.Unlock()
+	for _, field := range own {
 		var stamp metav1.MicroTime
-		if err := json.Unmarshal(renewed, &stamp); err != nil {
+		if err := json.Unmarshal(spec[field], &stamp); err != nil {
 			return nil, fmt.Errorf("shifting spec.%s: %w", field, err)
 		}
 		if stamp.IsZero() {
 			continue
 		}
-		shifted, err := json.Marshal(metav1.NewMicroTime(stamp.Add(offset)))
+		shifted, err := json.Marshal(metav1.NewMicroTime(stamp.Add(s.offset)))
 		if err != nil {
 			return nil, fmt.Errorf("shifting spec.%s: %w", field, err)
 		}

@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-func TestShiftStamps(t *testing.T) {
+func TestShift(t *testing.T) {
 	tests := []struct {
 		name, body, want string
 		offset           time.Duration
@@ -69,7 +69,7 @@ func TestShiftStamps(t *testing.T) {
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := shiftStamps([]byte(tt.body), tt.offset)
+			got, err := (&clockShifter{offset: tt.offset}).shift([]byte(tt.body))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,8 +79,30 @@ func TestShiftStamps(t *testing.T) {
 		})
 	}
 	for _, bad := range []string{"", "k8s\x00protobuf", `{"kind":"Lease","spec":{"renewTime":"yesterday"}}`} {
-		if got, err := shiftStamps([]byte(bad), time.Second); err == nil {
-			t.Errorf("shiftStamps(%q) = %q, want an error: an unshifted write would spoil the test silently", bad, got)
+		if got, err := (&clockShifter{offset: time.Second}).shift([]byte(bad)); err == nil {
+			t.Errorf("shift(%q) = %q, want an error: an unshifted write would spoil the test silently", bad, got)
+		}
+	}
+}
+
+func TestShiftRemembersTheAcquisition(t *testing.T) {
+	s := &clockShifter{offset: -time.Hour}
+	for _, step := range []struct{ body, want string }{{
+		`{"kind":"Lease","spec":{"acquireTime":"2026-01-01T05:00:00.000000Z","renewTime":"2026-01-01T05:00:00.000000Z"}}`,
+		`{"kind":"Lease","spec":{"acquireTime":"2026-01-01T04:00:00.000000Z","renewTime":"2026-01-01T04:00:00.000000Z"}}`,
+	}, { // renewed from memory
+		`{"kind":"Lease","spec":{"acquireTime":"2026-01-01T05:00:00.000000Z","renewTime":"2026-01-01T05:00:02.000000Z"}}`,
+		`{"kind":"Lease","spec":{"acquireTime":"2026-01-01T04:00:00.000000Z","renewTime":"2026-01-01T04:00:02.000000Z"}}`,
+	}, { // renewed after reading
+		`{"kind":"Lease","spec":{"acquireTime":"2026-01-01T04:00:00.000000Z","renewTime":"2026-01-01T05:00:04.000000Z"}}`,
+		`{"kind":"Lease","spec":{"acquireTime":"2026-01-01T04:00:00.000000Z","renewTime":"2026-01-01T04:00:04.000000Z"}}`,
+	}} {
+		got, err := s.shift([]byte(step.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != step.want {
+			t.Errorf("got  %s\nwant %s", got, step.want)
 		}
 	}
 }

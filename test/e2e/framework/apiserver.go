@@ -48,7 +48,9 @@ func (n *Node) startAPIServer(ctx context.Context) error {
 		info := ProcessInfo{Name: n.Name + "/kube-apiserver", Kind: APIServerKind, Node: n.Name}
 		p := n.cluster.newProcess(info, n.cluster.bin.APIServer)
 		p.restart = true
-		p.stdout = n.cluster.auditLine
+		if !n.cluster.opts.NoAudit {
+			p.stdout = func(line string) { n.cluster.audit.line(p.Name(), line) }
+		}
 		a := &APIServer{Process: p, node: n, port: port}
 		n.APIServer = a
 		a.configure(n.cluster.opts.EmulationVersion)
@@ -86,12 +88,15 @@ func (a *APIServer) configure(emulation string) {
 		"--disable-admission-plugins=ServiceAccount",
 		"--endpoint-reconciler-type=none",
 		"--profiling=false",
+		"--v=1",
+	}
+	if !c.opts.NoAudit {
 		// Writes to Leases and LeaseCandidates go to standard output as they
 		// happen, see audit.go.
-		"--audit-policy-file=" + c.auditPolicyFile(),
-		"--audit-log-path=-",
-		"--audit-log-mode=blocking",
-		"--v=1",
+		args = append(args,
+			"--audit-policy-file="+c.auditPolicyFile(),
+			"--audit-log-path=-",
+			"--audit-log-mode=blocking")
 	}
 	if emulation != "" {
 		args = append(args, "--emulated-version="+emulation)

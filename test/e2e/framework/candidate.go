@@ -83,6 +83,7 @@ func (n *Node) StartCandidate(ctx context.Context, opts CandidateOptions) (*Cand
 	info := ProcessInfo{
 		Name: opts.Name, Kind: CandidateKind, Node: n.Name,
 		Lease: opts.Namespace + "/" + opts.Lease, Emulation: majorMinor(opts.EmulationVersion),
+		Identity: opts.Name,
 	}
 	p := n.cluster.newProcess(info, bin)
 	kubeconfig, err := n.kubeconfig(n.cluster.creds.take(CandidateUser, p.Name()), p.Name())

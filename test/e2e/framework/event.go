@@ -99,6 +99,9 @@ const (
 const (
 	// WriteRefused is a write the kube-apiserver turned down; Detail has the code.
 	WriteRefused EventKind = "write-refused"
+	// WriteWithoutEffect is a write that the kube-apiserver accepted and that
+	// changed nothing; Detail has the verb.
+	WriteWithoutEffect EventKind = "write-without-effect"
 	// Mark is a remark made by the test itself, see Recorder.Mark.
 	Mark EventKind = "mark"
 )
@@ -115,9 +118,11 @@ type Event struct {
 	// Subject is the process for process and leadership events, the Lease's
 	// holder for writes to Leases, the candidate's name for writes to candidates.
 	Subject string
-	// Writer is the user's credential or process that made a write, "" if it
-	// could not be found out.
-	Writer string
+	// Writer is the process or else the user that made a write, and WriterKind
+	// its program; both are "" if that could not be found out. A kube-apiserver
+	// as writer means what runs inside it, the in-tree coordinator for one.
+	Writer     string
+	WriterKind ProcessKind
 	// Detail is for people.
 	Detail string
 
@@ -147,6 +152,8 @@ type ProcessInfo struct {
 	Node string
 	// Lease is the "namespace/name" it competes for, "" if it does not.
 	Lease string
+	// Identity is its holder identity, "" where the process chooses that itself.
+	Identity string
 	// Emulation is the emulation version as "major.minor", "" where that means nothing.
 	Emulation string
 	// Run counts the starts of this process, from 1.

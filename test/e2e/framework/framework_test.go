@@ -15,46 +15,325 @@
 package framework_test
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/lease-coordinator/coordinator/test/e2e/framework"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestMain(m *testing.M) { os.Exit(framework.Main(m)) }
 
-func TestSmoke(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
-	start := time.Now()
+const (
+	managerLease = "kube-system/kube-controller-manager"
+	inTreeLock   = "kube-system/leader-election-controller"
+)
+
+func deadline(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// The in-tree coordinator hands kube-controller-manager's lease from the newer
+// emulation version to the older one: the recorder must tell who worked when,
+// and what was written by whom.
+func TestInTreeHandoff(t *testing.T) {
+	t.Parallel()
+	ctx := deadline(t, 90*time.Second)
 	c := framework.New(t, framework.Options{CoordinatedLeaderElection: true})
-	t.Log("cluster", time.Since(start))
-	start = time.Now()
-	m, err := c.Nodes[0].StartControllerManager(ctx, framework.ComponentOptions{})
+	n := c.Nodes[0]
+	rec, err := c.Record(ctx, framework.RecorderOptions{Namespaces: []string{"kube-system"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log("kcm", time.Since(start))
-	start = time.Now()
-	s, err := c.Nodes[0].StartScheduler(ctx, framework.ComponentOptions{EmulationVersion: "1.36"})
+	newer, err := n.StartControllerManager(ctx, framework.ComponentOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log("sched", time.Since(start))
-	for _, l := range []string{"kube-controller-manager", "kube-scheduler"} {
-		if err := framework.WaitFor(ctx, l, func(ctx context.Context) (bool, error) {
-			lease, err := c.Clientset().CoordinationV1().Leases("kube-system").Get(ctx, l, metav1.GetOptions{})
-			return err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.LeaseDurationSeconds == 15, nil
+	first, err := rec.WaitForLeader(ctx, managerLease, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Process.Name != newer.Name() {
+		t.Fatalf("%s leads, want %s", first, newer.Name())
+	}
+	rec.Mark("an older one joins")
+	older, err := n.StartControllerManager(ctx, framework.ComponentOptions{EmulationVersion: "1.36"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := rec.WaitForLeader(ctx, managerLease, func(term framework.Term) bool {
+		return term.Process.Name == older.Name()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.WaitFor(ctx, "the restart of the one that lost", func(tl framework.Timeline) bool {
+		return newer.Info().Run == 2 && newer.Running()
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	tl := rec.Timeline()
+	t.Logf("\n%s", tl)
+	terms := tl.Leaders(managerLease)
+	if len(terms) != 2 || !terms[1].Ongoing || terms[0].Ongoing {
+		t.Fatalf("terms: %+v", terms)
+	}
+	if terms[0].Process.Emulation != c.Version() || terms[1].Process.Emulation != "1.36" {
+		t.Errorf("emulation versions of the leaders: %s, then %s", terms[0].Process.Emulation, terms[1].Process.Emulation)
+	}
+	if first.Identity == "" || second.Identity == "" || first.Identity == second.Identity {
+		t.Errorf("identities of the leaders: %q, then %q", first.Identity, second.Identity)
+	}
+	if overlaps := tl.Overlaps(managerLease); len(overlaps) != 0 {
+		t.Errorf("two worked at once: %+v", overlaps)
+	}
+	if gaps := tl.Gaps(managerLease); len(gaps) != 1 {
+		t.Errorf("leaderless times: %v, want one", gaps)
+	}
+	if v := tl.SkewViolations(managerLease); len(v) != 0 {
+		t.Errorf("skew violations: %+v", v)
+	}
+	count := framework.Count(tl.WritesTo(managerLease))
+	for kind, want := range map[framework.EventKind]int{
+		framework.LeaseAppointed: 2, framework.LeaseTakenUp: 2, framework.LeasePreferred: 1,
+	} {
+		if count[kind] != want {
+			t.Errorf("%d %s, want %d", count[kind], kind, want)
+		}
+	}
+	for _, e := range tl.Of(managerLease, framework.LeaseAppointed, framework.LeasePreferred) {
+		if e.Writer != n.APIServer.Name() {
+			t.Errorf("%s at %s was written by %q, want the kube-apiserver", e.Kind, e.Time, e.Writer)
+		}
+	}
+	for _, e := range tl.Of(managerLease, framework.LeaseRenewed) {
+		if want := terms[0].Process.Name; e.LeaseAfter.Spec.HolderIdentity != nil && *e.LeaseAfter.Spec.HolderIdentity == first.Identity && e.Writer != want {
+			t.Errorf("a renewal was written by %q, want %s", e.Writer, want)
+		}
+	}
+	if reactions := tl.Reactions(managerLease, 10*time.Second); len(reactions) == 0 {
+		t.Error("no reactions of the coordinator found")
+	}
+	if lock := tl.Leaders(inTreeLock); len(lock) != 1 || lock[0].Process.Kind != framework.APIServerKind {
+		t.Errorf("terms of the in-tree coordinator: %+v", lock)
+	}
+}
+
+// Candidates come and go, are frozen, killed and started again, and the
+// recorder and their own stamps agree on who worked.
+func TestCandidates(t *testing.T) {
+	t.Parallel()
+	ctx := deadline(t, 90*time.Second)
+	c := framework.Shared(t, framework.GateOn)
+	ns := framework.NewNamespace(t, c)
+	lease := ns + "/job"
+	rec, err := c.Record(ctx, framework.RecorderOptions{Namespaces: []string{ns}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Stop()
+	start := func(opts framework.CandidateOptions) *framework.Candidate {
+		t.Helper()
+		opts.Namespace, opts.Lease = ns, "job"
+		opts.LeaseDuration, opts.RenewDeadline, opts.RetryPeriod = 3*time.Second, 2*time.Second, 500*time.Millisecond
+		cand, err := c.Nodes[0].StartCandidate(ctx, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := cand.Stop(context.WithoutCancel(ctx)); err != nil {
+				t.Error(err)
+			}
+		})
+		return cand
+	}
+	leads := func(c *framework.Candidate, run int) func(framework.Term) bool {
+		return func(term framework.Term) bool { return term.Identity == c.Identity && term.Process.Run == run }
+	}
+
+	a := start(framework.CandidateOptions{Name: "a", Plain: true, Restart: true})
+	if _, err := rec.WaitForLeader(ctx, lease, leads(a, 1)); err != nil {
+		t.Fatal(err)
+	}
+
+	rec.Mark("freeze a, let b take over")
+	if err := a.Freeze(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b := start(framework.CandidateOptions{Name: "b", Plain: true, ReleaseOnCancel: true, ClockOffset: -time.Minute})
+	if _, err := rec.WaitForLeader(ctx, lease, leads(b, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if overlaps := rec.Timeline().Overlaps(lease); len(overlaps) != 0 {
+		t.Errorf("while frozen a counts as working: %+v", overlaps)
+	}
+	rec.Mark("thaw a: it notices, exits, and is started again")
+	if err := a.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.WaitFor(ctx, "the second run of a", func(framework.Timeline) bool { return a.Info().Run == 2 }); err != nil {
+		t.Fatal(err)
+	}
+
+	rec.Mark("b ends and releases")
+	if err := b.Terminate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.ExitError(); err != nil {
+		t.Errorf("b ended with %v, want exit status 0", err)
+	}
+	if _, err := rec.WaitForLeader(ctx, lease, leads(a, 2)); err != nil {
+		t.Fatal(err)
+	}
+	rec.Mark("a crashes, and leads again under the same identity")
+	worked := func(terms int) {
+		t.Helper()
+		if err := framework.WaitFor(ctx, "work to be stamped", func(context.Context) (bool, error) {
+			spans, err := framework.Work(a)
+			return len(spans) >= terms, err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	worked(3) // frozen, it made a pause
+	if err := a.Crash(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rec.WaitForLeader(ctx, lease, leads(a, 3)); err != nil {
+		t.Fatal(err)
+	}
+	worked(4)
+	a.SetRestart(false)
+	if err := a.Crash(ctx); err != nil {
+		t.Fatal(err)
+	}
+
+	tl := rec.Timeline()
+	if t.Failed() || testing.Verbose() {
+		t.Logf("\n%s", tl)
+	}
+	var order []string
+	for _, term := range tl.Leaders(lease) {
+		order = append(order, term.Identity)
+	}
+	if want := []string{"a", "b", "a", "a"}; !slices.Equal(order, want) {
+		t.Errorf("leaders were %v, want %v", order, want)
+	}
+	if tl.Leaders(lease)[0].Suspended == nil {
+		t.Error("the first term of a was not suspended")
+	}
+	count := framework.Count(tl.WritesTo(lease))
+	if count[framework.LeaseAcquired] != 3 || count[framework.LeaseReleased] != 1 || count[framework.LeaseAppointed] != 0 {
+		t.Errorf("writes: %v", count)
+	}
+	for _, e := range tl.Of(lease, framework.LeaseAcquired) {
+		if off := e.LeaseAfter.Spec.RenewTime.Sub(e.Time); e.Subject == "b" && (off > -59*time.Second || off < -61*time.Second) {
+			t.Errorf("the stamps of b are off by %s, want a minute behind", off)
+		}
+	}
+	work, err := framework.Work(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Two measures of one thing: once continued, client-go goes on working until
+	// its renew deadline has passed anew, although the lease is another's.
+	byWord, byStamp := tl.Overlaps(lease), framework.WorkOverlaps(work)
+	if len(byWord) != 1 || len(byStamp) != 1 {
+		t.Fatalf("two worked at once: %+v by their words, %+v by their stamps; want it once", byWord, byStamp)
+	}
+	if off := (byWord[0].Duration() - byStamp[0].Duration()).Abs(); off > 150*time.Millisecond {
+		t.Errorf("two worked at once for %s by their words and %s by their stamps", byWord[0].Duration(), byStamp[0].Duration())
+	}
+}
+
+// A test binary that is killed leaves neither processes nor files.
+func TestNothingIsLeftBehind(t *testing.T) {
+	if os.Getenv("E2E_CHILD") != "" {
+		t.Skip("this is the child")
+	}
+	t.Parallel()
+	ctx := deadline(t, 60*time.Second)
+	child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestChild$", "-test.v")
+	child.Env = append(os.Environ(), "E2E_CHILD=1")
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child.Stderr = os.Stderr
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = child.Process.Kill() }()
+	var dir string
+	pids := map[string]int{}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		var name string
+		var pid int
+		if _, err := fmt.Sscanf(lines.Text(), "CHILD %s %d", &name, &pid); err == nil {
+			pids[name] = pid
+		}
+		if _, err := fmt.Sscanf(lines.Text(), "CHILD-DIR %s", &dir); err == nil {
+			break
+		}
+	}
+	if dir == "" || len(pids) < 3 {
+		t.Fatalf("the child did not start: directory %q, processes %v", dir, pids)
+	}
+	for name, pid := range pids {
+		if err := syscall.Kill(pid, 0); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait()
+	for name, pid := range pids {
+		if err := framework.WaitFor(ctx, name+" to be gone", func(context.Context) (bool, error) {
+			return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH), nil
 		}); err != nil {
 			t.Error(err)
 		}
 	}
-	t.Log("led", time.Since(start))
-	for _, p := range []*framework.Process{m.Process, s.Process, c.Nodes[0].APIServer.Process, c.Etcd.Process} {
-		rss, err := p.RSS()
-		t.Log(p.Name(), rss>>20, err)
+	if err := framework.WaitFor(ctx, dir+" to be gone", func(context.Context) (bool, error) {
+		_, err := os.Stat(dir)
+		return os.IsNotExist(err), nil
+	}); err != nil {
+		t.Error(err)
 	}
+}
+
+func TestChild(t *testing.T) {
+	if os.Getenv("E2E_CHILD") == "" {
+		t.Skip("run by TestNothingIsLeftBehind")
+	}
+	ctx := deadline(t, 60*time.Second)
+	c := framework.New(t, framework.Options{})
+	if _, err := c.Nodes[0].StartScheduler(ctx, framework.ComponentOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Etcd.Freeze(ctx); err != nil { // stopped processes must go as well
+		t.Fatal(err)
+	}
+	for _, p := range c.Processes() {
+		fmt.Printf("CHILD %s %d\n", p.Name(), p.Info().PID)
+	}
+	fmt.Printf("CHILD-DIR %s\n", filepath.Dir(filepath.Dir(filepath.Dir(c.Etcd.LogPath()))))
+	<-ctx.Done()
 }

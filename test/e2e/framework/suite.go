@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -188,6 +189,14 @@ func (c *Cluster) SaveArtifacts(name string) (string, error) {
 	}
 	if err := copyTree(filepath.Join(c.dir, "logs"), dir); err != nil {
 		return "", fmt.Errorf("copying the logs to %s: %w", dir, err)
+	}
+	c.mu.Lock()
+	recorders := slices.Clone(c.recorders)
+	c.mu.Unlock()
+	for _, r := range recorders {
+		if err := r.save(dir); err != nil {
+			return "", err
+		}
 	}
 	return dir, nil
 }

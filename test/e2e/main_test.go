@@ -26,13 +26,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/lease-coordinator/coordinator/test/e2e/framework"
 )
 
-func TestMain(m *testing.M) { os.Exit(framework.Main(m)) }
+func TestMain(m *testing.M) {
+	// Silences the warning that no logger was set; what matters is in the processes' own logs.
+	ctrllog.SetLogger(logr.Discard())
+	os.Exit(framework.Main(m))
+}
 
 // The durations of client-go's candidates, and what follows from them.
 const (

@@ -19,7 +19,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -180,19 +179,4 @@ func sumSeries(family *dto.MetricFamily, labels map[string]string) (sum float64,
 		}
 	}
 	return sum, found
-}
-
-// LogLines returns the lines of the log that contain all of the given strings.
-func (p *Process) LogLines(containing ...string) []string {
-	var lines []string
-line:
-	for line := range strings.Lines(p.LogTail(1 << 30)) {
-		for _, s := range containing {
-			if !strings.Contains(line, s) {
-				continue line
-			}
-		}
-		lines = append(lines, strings.TrimRight(line, "\n"))
-	}
-	return lines
 }

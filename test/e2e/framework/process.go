@@ -44,6 +44,8 @@ const (
 	// drainLimit bounds the wait for the rest of the output of an exited
 	// process, in case something inherited its pipe.
 	drainLimit = 2 * time.Second
+	// logRule begins the lines in logs that are not the process's own.
+	logRule = "==== "
 )
 
 // Process is a supervised operating system process. All methods may be called
@@ -217,7 +219,7 @@ func (p *Process) spawnLocked() (*processRun, error) {
 	p.run = r
 	p.rt.noteStarted(cmd.Process.Pid)
 	log := &lineLog{file: logFile}
-	fmt.Fprintf(log, "==== %s run %d: %s %s\n", started.Format(time.RFC3339Nano), r.info.Run, p.path, strings.Join(p.args, " "))
+	fmt.Fprintf(log, logRule+"%s run %d: %s %s\n", started.Format(time.RFC3339Nano), r.info.Run, p.path, strings.Join(p.args, " "))
 	p.bus.publish(Event{
 		Time: started, Kind: ProcessStarted, Subject: r.info.Name, Process: r.info,
 		Detail: fmt.Sprintf("pid %d, run %d%s", r.info.PID, r.info.Run, emulationNote(r.info.Emulation)),
@@ -246,7 +248,7 @@ func (p *Process) spawnLocked() (*processRun, error) {
 		_, _ = outR.SetReadDeadline(deadline), errR.SetReadDeadline(deadline)
 		readers.Wait()
 		_, _ = outR.Close(), errR.Close()
-		fmt.Fprintf(log, "==== %s run %d ended: %s\n", at.Format(time.RFC3339Nano), r.info.Run, cmd.ProcessState)
+		fmt.Fprintf(log, logRule+"%s run %d ended: %s\n", at.Format(time.RFC3339Nano), r.info.Run, cmd.ProcessState)
 		_ = logFile.Close()
 		p.bus.publish(Event{Time: at, Kind: ProcessExited, Subject: r.info.Name, Process: r.info, Detail: cmd.ProcessState.String()})
 		r.err = err
@@ -423,6 +425,25 @@ func (p *Process) LogTail(n int) string {
 		lines = lines[len(lines)-n:]
 	}
 	return string(bytes.Join(lines, []byte("\n")))
+}
+
+// LogLines returns the lines that the process printed, in any of its runs, and
+// that contain all of the given strings.
+func (p *Process) LogLines(containing ...string) []string {
+	var lines []string
+line:
+	for line := range strings.Lines(p.LogTail(1 << 30)) {
+		if strings.HasPrefix(line, logRule) {
+			continue
+		}
+		for _, s := range containing {
+			if !strings.Contains(line, s) {
+				continue line
+			}
+		}
+		lines = append(lines, strings.TrimRight(line, "\n"))
+	}
+	return lines
 }
 
 // RSS is the resident memory of the present run in bytes.

@@ -21,6 +21,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/test/e2e/framework"
 )
 
@@ -203,6 +205,25 @@ func (a *arena) waitEvent(kind framework.EventKind, subject string, after time.T
 	})
 	a.must(err)
 	return found
+}
+
+// waitCandidate waits until that candidate has registered.
+func (a *arena) waitCandidate(name string) {
+	a.Helper()
+	ctx, cancel := context.WithTimeout(a.ctx, patience)
+	defer cancel()
+	a.must(a.rec.WaitFor(ctx, name+" has registered", func(t framework.Timeline) bool {
+		namespace, _, _ := strings.Cut(a.lease, "/")
+		return len(t.WritesToCandidate(namespace, name)) > 0
+	}))
+}
+
+// token returns the lease's fencing token.
+func (a *arena) token() uint64 {
+	a.Helper()
+	token, err := strconv.ParseUint(a.get().Annotations[v1alpha1.FencingTokenAnnotation], 10, 64)
+	a.must(err)
+	return token
 }
 
 // observe lets that much time pass while the recorder records.

@@ -88,6 +88,9 @@ func (a *APIServer) configure(emulation string) {
 		"--disable-admission-plugins=ServiceAccount",
 		"--endpoint-reconciler-type=none",
 		"--profiling=false",
+		// Ends watches on TERM. Without it an open watch keeps the process from
+		// ending for as long as a request may take.
+		"--shutdown-watch-termination-grace-period=2s",
 		"--v=1",
 	}
 	if !c.opts.NoAudit {
@@ -97,6 +100,12 @@ func (a *APIServer) configure(emulation string) {
 			"--audit-policy-file="+c.auditPolicyFile(),
 			"--audit-log-path=-",
 			"--audit-log-mode=blocking")
+	}
+	if len(c.Nodes) > 1 {
+		// A kube-apiserver takes its identity from the hostname. Those of one
+		// machine would fight over one identity Lease, and take each other for
+		// themselves when they proxy requests that only another version serves.
+		args = append(args, "--feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false")
 	}
 	if emulation != "" {
 		args = append(args, "--emulated-version="+emulation)

@@ -37,8 +37,12 @@ const (
 	inTreeLock   = "kube-system/leader-election-controller"
 )
 
+// deadline is for tests on a real control plane, which -short leaves out.
 func deadline(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a control plane")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
@@ -336,4 +340,149 @@ func TestChild(t *testing.T) {
 	}
 	fmt.Printf("CHILD-DIR %s\n", filepath.Dir(filepath.Dir(filepath.Dir(c.Etcd.LogPath()))))
 	<-ctx.Done()
+}
+
+// Three nodes at an older version, one kube-apiserver of which is upgraded,
+// crashes, and is frozen, while the recorder looks on through the others.
+func TestNodes(t *testing.T) {
+	t.Parallel()
+	ctx := deadline(t, 120*time.Second)
+	begun := time.Now()
+	c := framework.New(t, framework.Options{Nodes: 3, EmulationVersion: "1.36"})
+	t.Logf("three nodes after %s", time.Since(begun))
+	rec, err := c.Record(ctx, framework.RecorderOptions{Namespaces: []string{"kube-system"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lease = managerLease
+	// Not a kube-scheduler: a newer one never leads before a kube-apiserver of its
+	// version has granted it what it wants to read, which the skew policy forbids.
+	opts := framework.ComponentOptions{Plain: true, LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 500 * time.Millisecond}
+	newer, err := c.Nodes[1].StartControllerManager(ctx, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rec.WaitForLeader(ctx, lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	rec.Mark("a kube-controller-manager at %s leads, kube-apiservers are at 1.36", c.Version())
+
+	for _, emulation := range []string{"", "1.36"} {
+		server := c.Nodes[0].APIServer
+		url := server.URL()
+		if err := server.Restart(ctx, emulation); err != nil {
+			t.Fatal(err)
+		}
+		if server.URL() != url {
+			t.Errorf("after the restart it serves at %s, before at %s", server.URL(), url)
+		}
+	}
+	rec.Mark("the kube-apiserver of n1 crashes")
+	if err := c.Nodes[0].APIServer.Crash(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := framework.WaitFor(ctx, "its next run", func(context.Context) (bool, error) {
+		return c.Nodes[0].APIServer.Info().Run == 4, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Nodes[0].APIServer.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	rec.Mark("the kube-apiserver of n1 is frozen")
+	if err := c.Nodes[0].APIServer.Freeze(ctx); err != nil {
+		t.Fatal(err)
+	}
+	renewals := func(tl framework.Timeline) int { return framework.Count(tl.WritesTo(lease))[framework.LeaseRenewed] }
+	before := renewals(rec.Timeline())
+	if err := rec.WaitFor(ctx, "renewals to be seen through another kube-apiserver", func(tl framework.Timeline) bool {
+		return renewals(tl) > before+2
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Nodes[0].APIServer.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	rec.Mark("the kube-controller-manager is rolled back")
+	if err := newer.Restart(ctx, "1.36"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rec.WaitForLeader(ctx, lease, func(term framework.Term) bool { return term.Process.Emulation == "1.36" }); err != nil {
+		t.Fatal(err)
+	}
+
+	tl := rec.Timeline()
+	terms := tl.Leaders(lease)
+	if len(terms) != 2 || terms[0].Identity == terms[1].Identity || terms[0].Identity == "" || terms[1].Identity == "" {
+		t.Fatalf("terms: %+v", terms)
+	}
+	violations := tl.SkewViolations(lease)
+	for _, v := range violations {
+		if v.Leader.Process.Emulation != c.Version() || v.APIServer.Emulation != "1.36" {
+			t.Errorf("not a violation: %+v", v)
+		}
+	}
+	servers := map[string]bool{}
+	for _, v := range violations {
+		servers[v.APIServer.Name] = true
+	}
+	if len(servers) != 3 {
+		t.Errorf("violations with %v, want all three kube-apiservers", servers)
+	}
+	if t.Failed() || testing.Verbose() {
+		t.Logf("\n%s", tl)
+	}
+}
+
+// The coordinator runs with the rights that are shipped, and its own account of
+// itself can be read.
+func TestCoordinator(t *testing.T) {
+	t.Parallel()
+	ctx := deadline(t, 120*time.Second)
+	c := framework.New(t, framework.Options{})
+	ns := framework.NewNamespace(t, c)
+	if err := c.ApplyKustomization(ctx, "config/rbac"); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := c.Record(ctx, framework.RecorderOptions{Namespaces: []string{ns, framework.CoordinatorNamespace}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	coordinator, err := c.Nodes[0].StartCoordinator(ctx, framework.CoordinatorOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cand, err := c.Nodes[0].StartCandidate(ctx, framework.CandidateOptions{Namespace: ns, Lease: "job", Name: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rec.WaitForLeader(ctx, ns+"/job", nil); err != nil {
+		t.Fatal(err)
+	}
+	tl := rec.Timeline()
+	appointed := tl.Of(ns+"/job", framework.LeaseAppointed)
+	if len(appointed) == 0 || appointed[0].Writer != coordinator.Name() {
+		t.Errorf("appointments: %+v, want one by %s", appointed, coordinator.Name())
+	}
+	if blind := tl.BlindWrites(); len(blind) != 0 {
+		t.Errorf("updates that are no compare-and-swap: %+v", blind)
+	}
+	if v, ok, err := coordinator.Metric(ctx, "go_goroutines", nil); err != nil || !ok || v == 0 {
+		t.Errorf("go_goroutines = %v, found %t, error %v", v, ok, err)
+	}
+	if rss, err := coordinator.RSS(); err != nil || rss < 1<<20 {
+		t.Errorf("resident memory: %d, %v", rss, err)
+	}
+	if cpu, err := coordinator.CPUTime(); err != nil || cpu <= 0 {
+		t.Errorf("CPU time: %s, %v", cpu, err)
+	}
+	if err := cand.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := coordinator.Terminate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := coordinator.ExitError(); err != nil {
+		t.Errorf("the coordinator ended with %v:\n%s", err, coordinator.LogTail(20))
+	}
 }

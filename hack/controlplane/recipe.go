@@ -168,7 +168,7 @@ func (r *recipe) buildArgs(c component, out string) ([]string, error) {
 	return []string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out, c.pkg}, nil
 }
 
-// buildEnv is set on top of the caller's environment, whose proxy and cache settings are kept.
+// buildEnv is set on top of the caller's environment, which is kept.
 func (r *recipe) buildEnv() []string {
 	return []string{"CGO_ENABLED=0", "GOWORK=off"}
 }

@@ -19,6 +19,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -30,12 +31,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lease-coordinator/coordinator/hack/internal/manifests"
+	"github.com/lease-coordinator/coordinator/internal/coordinator"
 )
 
 // What config/ is called in a cluster.
 const (
 	systemNamespace = "lease-coordinator-system"
 	namePrefix      = "lease-coordinator"
+	containerName   = "coordinator"
 )
 
 // renders are the kustomizations that people apply.
@@ -76,21 +79,25 @@ func checkManifests(t *tree) ([]finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name == staticPod {
-			_, err = manifests.Decode(content)
-		} else {
+		if name != staticPod {
 			var ignored any
-			err = yaml.UnmarshalStrict(content, &ignored)
+			if err := yaml.UnmarshalStrict(content, &ignored); err != nil {
+				findings = append(findings, finding{name, err.Error()})
+			}
+			continue
 		}
+		objects, err := manifests.Decode(content)
 		if err != nil {
 			findings = append(findings, finding{name, err.Error()})
+			continue
 		}
+		findings = append(findings, inconsistencies(name, metav1.NamespaceSystem, objects)...)
 	}
 	return findings, nil
 }
 
-// inconsistencies returns what renders, and decodes, and still would not work: names that refer to nothing, and
-// selectors that select nothing.
+// inconsistencies returns what renders, and decodes, and still would not work: names that refer to nothing,
+// selectors that select nothing, flags that do not exist.
 func inconsistencies(where, namespace string, objects []runtime.Object) []finding {
 	var findings []finding
 	names := map[string]bool{} // Kind/name
@@ -134,7 +141,14 @@ func inconsistencies(where, namespace string, objects []runtime.Object) []findin
 					report("is for ServiceAccount %s/%s, which is not there", subject.Namespace, subject.Name)
 				}
 			}
+		case *corev1.Pod:
+			for _, fault := range flagFaults(o.Spec) {
+				report("%s", fault)
+			}
 		case *appsv1.Deployment:
+			for _, fault := range flagFaults(o.Spec.Template.Spec) {
+				report("%s", fault)
+			}
 			if name := o.Spec.Template.Spec.ServiceAccountName; !names["ServiceAccount/"+name] {
 				report("runs as ServiceAccount %q, which is not there", name)
 			}
@@ -149,6 +163,35 @@ func inconsistencies(where, namespace string, objects []runtime.Object) []findin
 		}
 	}
 	return findings
+}
+
+// flagFaults returns what the coordinator would refuse in the arguments of its container.
+func flagFaults(pod corev1.PodSpec) []string {
+	var faults []string
+	found := false
+	for _, container := range pod.Containers {
+		if container.Name != containerName {
+			continue
+		}
+		found = true
+		options := coordinator.NewOptions()
+		flags := pflag.NewFlagSet(containerName, pflag.ContinueOnError)
+		options.AddFlags(flags)
+		err := flags.Parse(container.Args)
+		if err == nil {
+			err = options.Validate()
+		}
+		if err == nil && flags.NArg() > 0 {
+			err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		}
+		if err != nil {
+			faults = append(faults, "would not start: "+err.Error())
+		}
+	}
+	if !found {
+		faults = append(faults, fmt.Sprintf("has no container %q", containerName))
+	}
+	return faults
 }
 
 // nameOf is Kind/name.

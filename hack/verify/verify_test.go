@@ -74,7 +74,8 @@ func TestImports(t *testing.T) {
 		{"pkg/candidate", own + "internal/candidacy", nil},
 		{"api/v1alpha1", own + "internal/strategy", []string{"other people's programs"}},
 		{"test/e2e", own + "internal/controller", nil},
-		{"hack/verify", own + "internal/election", []string{"apart from the product"}},
+		{"hack/verify", own + "internal/election", []string{"knows nothing else"}},
+		{"hack/render", own + "internal/coordinator", []string{"apart from the product"}},
 	} {
 		t.Run(test.folder+" "+strings.TrimPrefix(test.imported, own), func(t *testing.T) {
 			rule := ruleOf(importRules, test.folder)
@@ -276,7 +277,7 @@ subjects: [{kind: ServiceAccount, name: lease-coordinator, namespace: lease-coor
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: lease-coordinator, namespace: lease-coordinator-system}
-spec: {template: {metadata: {labels: {app: x}}, spec: {serviceAccountName: lease-coordinator}}}
+spec: {template: {metadata: {labels: {app: x}}, spec: {serviceAccountName: lease-coordinator, containers: [{name: coordinator, args: [--in-tree=yield]}]}}}
 ---
 apiVersion: v1
 kind: Service
@@ -296,6 +297,10 @@ spec: {selector: {matchLabels: {app: x}}}
 		"role":            {"ClusterRole, name: lease-coordinator}", "ClusterRole, name: lease-coordinators}", []string{"binds ClusterRole/lease-coordinators"}},
 		"subject":         {"ServiceAccount, name: lease-coordinator,", "ServiceAccount, name: default,", []string{"is for ServiceAccount lease-coordinator-system/default"}},
 		"subject's place": {"namespace: lease-coordinator-system}]", "namespace: default}]", []string{"is for ServiceAccount default/"}},
+		"flag":            {"--in-tree", "--intree", []string{"would not start: unknown flag: --intree"}},
+		"flag's value":    {"=yield", "=yields", []string{"would not start: --in-tree=\"yields\""}},
+		"argument":        {"[--in-tree=yield]", "[serve]", []string{"unexpected argument \"serve\""}},
+		"container":       {"name: coordinator,", "name: manager,", []string{"has no container \"coordinator\""}},
 		"account":         {"serviceAccountName: lease-coordinator", "serviceAccountName: x", []string{"runs as ServiceAccount \"x\""}},
 		"service":         {"spec: {selector: {app: x}}", "spec: {selector: {app: other}}", []string{"Service/lease-coordinator-metrics selects no Pod"}},
 		"budget":          {"matchLabels: {app: x}", "matchLabels: {app: other}", []string{"PodDisruptionBudget/lease-coordinator selects no Pod"}},

@@ -30,6 +30,10 @@ func (o *Options) NewLogger(w io.Writer) logr.Logger {
 	config.EncodeTime = func(t time.Time, e zapcore.PrimitiveArrayEncoder) {
 		e.AppendString(t.UTC().Format("2006-01-02T15:04:05.000000Z"))
 	}
+	config.EncodeLevel = func(l zapcore.Level, e zapcore.PrimitiveArrayEncoder) {
+		// zap has no name for the levels below its own debug, which logr's higher verbosities are.
+		e.AppendString(max(l, zapcore.DebugLevel).String())
+	}
 	encoder := zapcore.NewConsoleEncoder(config)
 	if o.LogFormat == "json" {
 		encoder = zapcore.NewJSONEncoder(config)

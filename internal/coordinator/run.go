@@ -98,6 +98,8 @@ func (o *Options) restConfig() (*rest.Config, error) {
 	if o.KubeAPIQPS > 0 {
 		config.QPS, config.Burst = o.KubeAPIQPS, max(o.KubeAPIBurst, int(o.KubeAPIQPS)+1)
 	}
+	// The API server warns at each request for a deprecated version; once is enough.
+	config.WarningHandlerWithContext = ctrllog.NewKubeAPIWarningLogger(ctrllog.KubeAPIWarningLoggerOptions{Deduplicate: true})
 	return config, nil
 }
 

@@ -63,7 +63,7 @@ func (e *evaluation) decide() Decision {
 		return Decision{Action: None, Reason: ReasonInTree}
 	}
 
-	d := e.ofTerm(e.Observed.Claim)
+	d := e.ofTerm(e.claim())
 	if d.Action == None {
 		// Rule 14.
 		if stale := e.stale(); len(stale) > 0 {
@@ -73,15 +73,39 @@ func (e *evaluation) decide() Decision {
 	return d
 }
 
+// claim returns the claim on the lease. What was observed should be of this very lease; if it is not, a claim that
+// was never observed begins now.
+func (e *evaluation) claim() Claim {
+	claim := e.Observed.Claim
+	if e.Lease != nil && e.holder != "" && (claim.Holder != e.holder || !claim.RenewTime.Equal(renewTimeOf(e.Lease))) {
+		claim = Claim{Holder: e.holder, RenewTime: renewTimeOf(e.Lease), Seen: e.Now, Duration: durationOf(e.Lease)}
+	}
+	return claim
+}
+
+// appointment returns the appointment that is not taken up, if the lease is still as it was written then. The
+// difference is between a holder that does not work yet and one that does.
+func (e *evaluation) appointment() *Appointment {
+	a := e.Observed.Appointment
+	if a == nil || holderOf(e.Lease) != a.Holder || !renewTimeOf(e.Lease).Equal(a.RenewTime) {
+		return nil
+	}
+	return a
+}
+
 // ofTerm decides by where the lease is in the life of a term (see the package comment).
 func (e *evaluation) ofTerm(claim Claim) Decision {
-	switch {
-	case e.Lease == nil:
+	if e.Lease == nil {
 		return e.leaseMissing(claim)
+	}
+	appointment := e.appointment()
+	switch {
+	case e.holder == "" && e.Now.Before(claim.End()):
+		return e.beforeVacancy(claim, Decision{Action: None, Reason: ReasonContested, Candidate: claim.Holder})
 	case e.holder == "":
 		return e.elect(ReasonReleased)
-	case e.Observed.Appointment != nil:
-		return e.appointed(claim, *e.Observed.Appointment)
+	case appointment != nil:
+		return e.appointed(claim, *appointment)
 	case !e.Now.Before(claim.End()):
 		if preferredOf(e.Lease) != "" || e.holder == v1alpha1.RevokedHolder {
 			return e.elect(ReasonTermEnded)
@@ -110,14 +134,18 @@ func (e *evaluation) leaseMissing(claim Claim) Decision {
 	if last == nil {
 		// Nothing was ever seen. If candidates were there before this coordinator watched, so may a Lease have
 		// been, and a holder that still works.
-		known := e.Observed.Since.Add(DefaultClaim)
-		if e.Now.Before(known) && slices.ContainsFunc(e.ranking.best(), func(v Verdict) bool { return v.Observed.Initial }) {
+		if known := e.Observed.Since.Add(DefaultClaim); e.Now.Before(known) && slices.ContainsFunc(e.ranking.best(), initial) {
 			return Decision{Action: None, Reason: ReasonUnseenClaim, LookAgain: known}
 		}
 		return e.elect(ReasonNoLease)
 	}
-	if e.Observed.Appointment != nil || claim.Holder == "" || !e.Now.Before(claim.End()) {
+	if e.Observed.Appointment != nil || !e.Now.Before(claim.End()) {
 		return e.elect(ReasonNoLease)
+	}
+	if claim.unsure || holderOf(last) == "" {
+		// Whoever held it last may not be the one that works. If it is, it has lost the lease; better that than
+		// to call another one back to work beside it.
+		return e.beforeVacancy(claim, Decision{Action: None, Reason: ReasonUnseenClaim})
 	}
 	e.holder = claim.Holder
 	if e.candidate(claim.Holder) == nil && claim.Holder != v1alpha1.RevokedHolder {
@@ -126,6 +154,8 @@ func (e *evaluation) leaseMissing(claim Claim) Decision {
 	}
 	return Decision{Action: Restore, Reason: ReasonLeaseDeleted}
 }
+
+func initial(v Verdict) bool { return v.Observed.Initial }
 
 // appointed decides while an appointment of ours is not taken up (rule 11). Overwriting it is safe at any time:
 // an appointee works only after a renewal of its own, which fails once the lease has changed.
@@ -305,7 +335,7 @@ func (e *evaluation) beforeVacancy(claim Claim, d Decision) Decision {
 		return d
 	}
 	e.lookAgain(&d, end)
-	if ping := e.contenders(end); len(ping) > 0 {
+	if ping := e.contenders(end, ""); len(ping) > 0 {
 		if d.Reason != ReasonEndOfTerm && d.Reason != ReasonAwaitingTakeUp {
 			d.Reason = ReasonExpiring
 		}
@@ -315,12 +345,12 @@ func (e *evaluation) beforeVacancy(claim Claim, d Decision) Decision {
 }
 
 // contenders returns who is to be pinged to know, at that time, who wins: all that rank above the first that will
-// then be alive.
-func (e *evaluation) contenders(at time.Time) []string {
+// then be alive. Nobody asks whoever has just let go of the lease.
+func (e *evaluation) contenders(at time.Time, releaser string) []string {
 	var ping []string
 	for i := range e.ranking.best() {
 		c := &e.ranking.verdicts[i]
-		if at.Before(e.Observed.benchedUntil(c.Name)) {
+		if c.Name == releaser || at.Before(e.Observed.benchedUntil(c.Name)) {
 			continue
 		}
 		switch e.state(c.Candidate, at) {
@@ -334,15 +364,26 @@ func (e *evaluation) contenders(at time.Time) []string {
 	return ping
 }
 
-// elect names the winner of a vacancy, or finds out who is alive (rule 9).
+// elect names the winner of a vacancy, or finds out who is alive (rule 9). Whoever released the lease is about to
+// go, or does not want it: it comes into question only if nobody else does.
 func (e *evaluation) elect(why Reason) Decision {
-	if ping := e.contenders(e.Now); len(ping) > 0 {
+	if why == ReasonReleased && e.Observed.releasedBy != "" {
+		if d := e.electAmong(why, e.Observed.releasedBy); d.Reason != ReasonNobodyAlive {
+			return d
+		}
+	}
+	return e.electAmong(why, "")
+}
+
+// electAmong elects among all but the releaser.
+func (e *evaluation) electAmong(why Reason, releaser string) Decision {
+	if ping := e.contenders(e.Now, releaser); len(ping) > 0 {
 		return Decision{Action: Ping, Reason: why, Candidate: e.holder, Pings: ping}
 	}
 	silent := e.silentHolder(why)
 	for i := range e.ranking.best() {
 		c := &e.ranking.verdicts[i]
-		if e.Now.Before(e.Observed.benchedUntil(c.Name)) {
+		if c.Name == releaser || e.Now.Before(e.Observed.benchedUntil(c.Name)) {
 			continue
 		}
 		switch e.state(c.Candidate, e.Now) {
@@ -486,9 +527,6 @@ func (e *evaluation) nextCandidateDeadline() time.Time {
 		last := c.Observed.lastSign()
 		consider(last.Add(e.Settings.CandidateTTL / 2))
 		consider(last.Add(e.Settings.CandidateTTL + 1))
-		if c.Observed.Moved.IsZero() {
-			consider(c.Renewed.Add(e.Settings.CandidateTTL + 1))
-		}
 		if !c.Observed.Pinged.IsZero() {
 			consider(c.Observed.Pinged.Add(e.Settings.ElectionDuration))
 		}

@@ -108,8 +108,11 @@ const (
 	ReasonNobodyAlive Reason = "NobodyAlive"
 	// ReasonLeaseDeleted: the Lease was deleted while the claim on it still ran.
 	ReasonLeaseDeleted Reason = "LeaseDeleted"
-	// ReasonUnseenClaim: there is no lease, but this coordinator has not watched long enough to know that none
-	// was deleted under a live holder.
+	// ReasonContested: the lease was released so soon after it changed hands by force that it may have been the
+	// former holder who released it; the claim of the present one still runs.
+	ReasonContested Reason = "Contested"
+	// ReasonUnseenClaim: there is no lease, but this coordinator has not watched long enough, or missed too much,
+	// to know that none was deleted under a live holder.
 	ReasonUnseenClaim Reason = "UnseenClaim"
 )
 
@@ -217,7 +220,9 @@ func (d Decision) why() string {
 		}
 		return fmt.Sprintf("the lease was deleted while the claim of %s still runs", d.Holder)
 	case ReasonUnseenClaim:
-		return "there is no lease, but one may have been deleted under a live holder before this coordinator watched"
+		return "there is no lease, but one may have been deleted, unseen, under a live holder"
+	case ReasonContested:
+		return fmt.Sprintf("the lease was released, perhaps not by %s, whose claim still runs", d.Candidate)
 	}
 	return string(d.Reason)
 }

@@ -56,10 +56,16 @@ func renewTimeOf(l *coordinationv1.Lease) time.Time {
 
 // durationOf returns for how long a claim holds from first sight.
 func durationOf(l *coordinationv1.Lease) time.Duration {
-	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
+	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil || *l.Spec.LeaseDurationSeconds <= 0 {
 		return DefaultClaim
 	}
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+}
+
+// renewedByHolder reports whether the lease was renewed since its holder was named. Whoever names a holder, a
+// coordinator or the holder itself, writes equal times; what a coordinator wrote says nothing about the holder.
+func renewedByHolder(l *coordinationv1.Lease) bool {
+	return l.Spec.RenewTime != nil && !l.Spec.RenewTime.Equal(l.Spec.AcquireTime)
 }
 
 // Write returns the lease to write for the decision: an Update of s.Lease where there is one, else a Create. It

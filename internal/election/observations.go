@@ -38,12 +38,16 @@ type Observations struct {
 	HolderDuration time.Duration
 	// Appointment is this coordinator's last appointment, while it is not taken up.
 	Appointment *Appointment
+	// releasedBy is who held the lease when it was released, while nobody holds it.
+	releasedBy string
 	// preferred is the preferredHolder that this coordinator wrote and has not taken back.
 	preferred string
 	// revokedFrom is whose term this coordinator last ended by revoking.
 	revokedFrom string
 	// ignoredUntil is set when the holder was seen to ignore preferredHolder.
 	ignoredUntil time.Time
+	// contestedUntil is until when a release of the lease may be that of a former holder who has just lost it.
+	contestedUntil time.Time
 
 	benches map[string]bench
 	losses  map[string]loss
@@ -57,6 +61,9 @@ type Claim struct {
 	Seen time.Time
 	// Duration is how long the claim holds from then on.
 	Duration time.Duration
+	// unsure is set if the lease was found deleted and its holder may have changed unseen before that: then
+	// Holder is only the last one known, and "" may be somebody, too.
+	unsure bool
 }
 
 // End is when the claim has run out.
@@ -84,9 +91,10 @@ type loss struct {
 }
 
 // SeeDeleted records that the lease no longer exists. The claim on it goes on. missed says that events may have
-// been missed before the deletion: then the holder may have taken up, or renewed, up to this moment.
+// been missed before the deletion: then its holder may have taken up, renewed, or changed, up to this moment.
 func (o *Observations) SeeDeleted(now time.Time, missed bool) {
-	if !missed || o.Claim.Holder == "" {
+	o.Claim.unsure = missed
+	if !missed {
 		return
 	}
 	o.Appointment = nil
@@ -106,11 +114,22 @@ func (o *Observations) SeeLease(lease *coordinationv1.Lease, now time.Time) {
 	previous := o.Last
 	o.Last = lease
 	switch {
+	case holder == "" && now.Before(o.contestedUntil):
+		// client-go's release goes by what its elector observed last, on the Lease as it is now: shortly after it
+		// lost the lease, a former holder may wipe out its successor, who works on until it notices. The claim
+		// stays.
 	case holder == "":
+		if o.Claim.Holder != "" {
+			o.releasedBy = o.Claim.Holder
+		}
 		o.Claim = Claim{}
 	case holder != o.Claim.Holder || !renewed.Equal(o.Claim.RenewTime):
 		if holder != o.Claim.Holder {
+			if o.Claim.Holder != "" {
+				o.contestedUntil = latest(o.contestedUntil, now.Add(o.Claim.Duration))
+			}
 			o.HolderSince = now
+			o.releasedBy = ""
 			o.preferred, o.ignoredUntil = "", time.Time{}
 		} else if o.preferred != "" && preferredOf(lease) == "" && previous != nil && preferredOf(previous) != "" {
 			// It renewed and wiped what it was told: an elector that knows nothing of end of term.
@@ -121,9 +140,16 @@ func (o *Observations) SeeLease(lease *coordinationv1.Lease, now time.Time) {
 		// The same renewal. Whoever shortens its duration does not shorten what the holder believes.
 		o.Claim.Duration = max(o.Claim.Duration, duration)
 	}
-	if holder != "" && holder != v1alpha1.RevokedHolder && o.Appointment == nil && lease.Spec.LeaseDurationSeconds != nil && lease.Spec.RenewTime != nil {
+	if holder != "" && holder != v1alpha1.RevokedHolder && renewedByHolder(lease) && lease.Spec.LeaseDurationSeconds != nil {
 		o.HolderDuration = duration
 	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // Wrote records that the given decision was carried out: before is the lease it was based on (nil for none),
@@ -144,7 +170,7 @@ func (o *Observations) Wrote(d Decision, before, after *coordinationv1.Lease, no
 			case a.Count >= MaxAppointments:
 				o.bench(a.Holder, now)
 			}
-		} else if before != nil && d.Reason == ReasonExpired && preferredOf(before) == "" {
+		} else if before != nil && d.Reason == ReasonExpired && preferredOf(before) == "" && renewedByHolder(before) {
 			o.lose(o.Claim.Holder, now)
 		}
 		o.Appointment = nil

@@ -42,13 +42,21 @@ func (s *Snapshot) inadmissible(c *Candidate) string {
 	return ""
 }
 
-// fresh reports whether the candidate renewed within the TTL. If it was seen to renew, only our clock counts;
-// otherwise there is nothing but its own stamp to go by.
+// fresh reports whether the candidate may have renewed within the TTL, by our clock. One that was never seen to
+// renew has as long since it was first seen: going by its own stamp, a coordinator whose clock is wrong would find
+// nobody to lead when it starts. A dead one costs a ping.
 func (s *Snapshot) fresh(c *Candidate) bool {
-	if !c.Observed.Moved.IsZero() {
-		return s.Now.Sub(c.Observed.Moved) <= s.Settings.CandidateTTL
+	return s.Now.Sub(c.Observed.lastSign()) <= s.Settings.CandidateTTL
+}
+
+// votes reports whether the candidate has a say in the choice of strategy: not if it is likely dead. Here a wrong
+// clock does no harm, since all have a say if nobody else has.
+func (s *Snapshot) votes(c *Candidate) bool {
+	o := c.Observed
+	if !o.Pinged.IsZero() && s.Now.Sub(o.Pinged) >= s.Settings.ElectionDuration {
+		return false
 	}
-	return s.Now.Sub(c.Renewed) <= s.Settings.CandidateTTL && s.Now.Sub(c.Observed.Seen) <= s.Settings.CandidateTTL
+	return !o.Moved.IsZero() || s.Now.Sub(c.Renewed) <= s.Settings.CandidateTTL
 }
 
 // Verdict is what the ranking says of one candidate.
@@ -100,7 +108,11 @@ func (s *Snapshot) rank() (ranking, Decision) {
 	if r.admissible == 0 {
 		return r, Decision{Reason: ReasonNoAdmissibleCandidate, Detail: reasonsOf(r.verdicts)}
 	}
-	name, conflict := consensus(r.best())
+	voters := slices.DeleteFunc(slices.Clone(r.best()), func(v Verdict) bool { return !s.votes(v.Candidate) })
+	if len(voters) == 0 {
+		voters = r.best()
+	}
+	name, conflict := consensus(voters)
 	if conflict != "" {
 		return r, Decision{Reason: ReasonStrategyConflict, Detail: conflict}
 	}
@@ -157,7 +169,7 @@ func (r *ranking) order(a, b *Candidate) int {
 }
 
 // consensus returns the strategy that the candidates of the highest binary version ask for, or how they differ
-// (rule 3). Candidates of lower versions never block: they follow when they are upgraded.
+// (rule 3). Candidates of lower versions never block: they follow when they are upgraded. Nor do the dead.
 func consensus(candidates []Verdict) (coordinationv1.CoordinatedLeaseStrategy, string) {
 	var highest semver.Version
 	var chosen *Candidate

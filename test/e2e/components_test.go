@@ -93,13 +93,13 @@ func (a *arena) componentStory(start starter) {
 	thawed := time.Now()
 	a.must(older.Thaw())
 	// It believes to lead until it finds that its deadline has passed, exits, and comes back as a better candidate.
-	leads(older, thawed.Add(slack), patience)
+	leads(older, thawed, patience)
 
 	for _, o := range a.rec.Timeline().Overlaps(a.lease) {
-		// No elector can stop a frozen process from going on for an instant when it is continued: the one
-		// thing that only fencing at the receiver prevents.
-		if o.Start.Before(thawed.Add(slack)) && o.End.After(thawed) && o.Duration() < time.Second {
-			a.Logf("after being frozen the old leader went on for %s", o.Duration())
+		// A client-go leader that was frozen past its lease goes on, when it is continued, until its renew
+		// deadline has passed once more. Nobody but a receiver that checks fencing tokens can prevent that.
+		if !o.Start.Before(thawed.Add(-time.Second)) && o.End.Before(thawed.Add(renewDeadline+slack)) {
+			a.Logf("after being frozen, the old leader went on for %s", o.Duration().Round(time.Millisecond))
 			continue
 		}
 		a.Errorf("two leaders of %s at once, for %s: %s and %s", a.lease, o.Duration(), o.A, o.B)

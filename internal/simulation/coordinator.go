@@ -488,10 +488,11 @@ func (c *Coordinator) write(s *election.Snapshot, d election.Decision) {
 }
 
 func (c *Coordinator) send(s *election.Snapshot, d election.Decision, base string) {
-	l := c.encode(d.Write(s, base))
-	if c.w.Unconditional {
-		l.ResourceVersion = ""
+	l := d.Write(s, base)
+	if c.w.Rewrite != nil {
+		c.w.Rewrite(d, l)
 	}
+	l = c.encode(l)
 	c.writing = true
 	var after *coordinationv1.Lease
 	c.call(coordinatorTimeout, func() (err error) {

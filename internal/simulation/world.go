@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lease-coordinator/coordinator/internal/election"
@@ -57,10 +58,10 @@ type Options struct {
 	// Details adds coordinators' resting decisions and API errors to the transcript.
 	Details bool
 
-	// Mutation, if set, falsifies what a coordinator knows before it decides, and Unconditional drops the
-	// resourceVersion from its writes: only to show that the invariants notice.
-	Mutation      func(*election.Snapshot)
-	Unconditional bool
+	// Mutation, if set, falsifies what a coordinator knows before it decides, and Rewrite what it writes then:
+	// only to show that the invariants notice.
+	Mutation func(*election.Snapshot)
+	Rewrite  func(election.Decision, *coordinationv1.Lease)
 	// ResponsesLate delivers watch events before the response of the write that caused them.
 	ResponsesLate bool
 }

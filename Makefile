@@ -33,8 +33,10 @@ CONTROLLER_GEN = $(GO) tool sigs.k8s.io/controller-tools/cmd/controller-gen
 # hack/controlplane is a module of its own, which ./... does not reach.
 CONTROLPLANE := hack/controlplane
 
-# How long make test-e2e and make fuzz may take, and what they run.
+# How long make test-e2e and make fuzz may take, and what they run. End-to-end tests mostly wait for leases to run
+# out, so many more of them than there are cores run at once.
 E2E_TIMEOUT ?= 30m
+E2E_PARALLEL ?= 16
 FUZZTIME ?= 30s
 RUN ?=
 PKG ?= ./internal/controller
@@ -109,7 +111,7 @@ test-unit: ## Run the unit tests with the race detector; they need nothing but G
 
 .PHONY: test-e2e
 test-e2e: controlplane ## Run the end-to-end tests: all, or those that match RUN=regexp, within E2E_TIMEOUT=30m.
-	$(GO) test -race -count=1 -p=1 -v -timeout=$(E2E_TIMEOUT) $(if $(RUN),-run '$(RUN)') ./test/e2e/...
+	$(GO) test -race -count=1 -p=1 -parallel=$(E2E_PARALLEL) -v -timeout=$(E2E_TIMEOUT) $(if $(RUN),-run '$(RUN)') ./test/e2e/...
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME=30s.

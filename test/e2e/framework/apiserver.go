@@ -40,14 +40,13 @@ type APIServer struct {
 func (a *APIServer) URL() string { return fmt.Sprintf("https://%s:%d", loopback, a.port) }
 
 func (n *Node) startAPIServer(ctx context.Context) error {
-	return retryBind(func() (*Process, error) {
+	return n.cluster.retryBind(func() (*Process, error) {
 		port, err := thePorts.take()
 		if err != nil {
 			return nil, err
 		}
 		info := ProcessInfo{Name: n.Name + "/kube-apiserver", Kind: APIServerKind, Node: n.Name}
 		p := n.cluster.newProcess(info, n.cluster.bin.APIServer)
-		p.restart = true
 		if !n.cluster.opts.NoAudit {
 			p.stdout = func(line string) { n.cluster.audit.line(p.Name(), line) }
 		}
@@ -57,7 +56,12 @@ func (n *Node) startAPIServer(ctx context.Context) error {
 		if err := p.Start(); err != nil {
 			return nil, err
 		}
-		return p, a.WaitReady(ctx)
+		if err := a.WaitReady(ctx); err != nil {
+			return p, err
+		}
+		// From here on: one that cannot start at all is not to be tried for ever.
+		p.SetRestart(true)
+		return p, nil
 	})
 }
 
@@ -182,7 +186,7 @@ func (p *Process) bindFailure() bool {
 
 // retryBind calls start, which is to choose new ports each time, again when
 // the process it started found its ports taken.
-func retryBind(start func() (*Process, error)) error {
+func (c *Cluster) retryBind(start func() (*Process, error)) error {
 	const attempts = 5
 	for i := 1; ; i++ {
 		p, err := start()
@@ -201,16 +205,17 @@ func retryBind(start func() (*Process, error)) error {
 		if !taken || i == attempts {
 			return err
 		}
+		c.forget(p)
 	}
 }
 
 // waitReady polls a health endpoint until it answers 200, or the process has
-// ended and is not going to be started again soon.
+// ended and is not going to be started again.
 func (p *Process) waitReady(ctx context.Context, client *http.Client, url, token string) error {
 	run := p.Info().Run
 	var last error
 	err := WaitFor(ctx, p.Name()+" to be ready", func(ctx context.Context) (bool, error) {
-		if !p.Running() {
+		if p.gone() {
 			return false, fmt.Errorf("it has ended:\n%s", p.LogTail(10))
 		}
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -219,8 +224,8 @@ func (p *Process) waitReady(ctx context.Context, client *http.Client, url, token
 		return last == nil, nil
 	})
 	if err != nil {
-		if last != nil {
-			return fmt.Errorf("%w (%w)", err, last)
+		if last != nil && ctx.Err() != nil {
+			return fmt.Errorf("%w (%w); its log ends with:\n%s", err, last, p.LogTail(5))
 		}
 		return err
 	}

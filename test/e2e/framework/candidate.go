@@ -86,7 +86,7 @@ func (n *Node) StartCandidate(ctx context.Context, opts CandidateOptions) (*Cand
 		Identity: opts.Name,
 	}
 	p := n.cluster.newProcess(info, bin)
-	kubeconfig, err := n.kubeconfig(n.cluster.creds.take(CandidateUser, p.Name()), p.Name())
+	kubeconfig, err := n.kubeconfig(n.cluster.creds.take(CandidateUser, p.Info()), p.Name())
 	if err != nil {
 		return nil, err
 	}

@@ -133,8 +133,8 @@ func (c *Cluster) start(ctx context.Context) error {
 	if c.creds, err = newCredentials(c.tokenFile()); err != nil {
 		return err
 	}
-	c.audit = &auditFeed{writerOf: c.writerOf}
-	c.admin = c.creds.take(AdminUser, "test")
+	c.audit = &auditFeed{writerOf: c.creds.ownerOf}
+	c.admin = c.creds.take(AdminUser, ProcessInfo{Name: "test"})
 	if err := os.WriteFile(c.auditPolicyFile(), []byte(auditPolicy), 0o644); err != nil {
 		return fmt.Errorf("writing the audit policy: %w", err)
 	}
@@ -249,12 +249,13 @@ func (c *Cluster) Processes() []*Process {
 func (c *Cluster) newProcess(info ProcessInfo, path string) *Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.names[info.Name]++
-	if n := c.names[info.Name]; n > 1 {
+	base := info.Name
+	c.names[base]++
+	if n := c.names[base]; n > 1 {
 		info.Name = fmt.Sprintf("%s-%d", info.Name, n)
 	}
 	p := &Process{
-		rt: c.sandbox, bus: c.bus, path: path, info: info,
+		rt: c.sandbox, bus: c.bus, path: path, info: info, baseName: base,
 		logPath: filepath.Join(c.dir, "logs", strings.ReplaceAll(info.Name, "/", "-")+".log"),
 	}
 	p.line = func(info ProcessInfo, at time.Time, line string) {
@@ -266,15 +267,12 @@ func (c *Cluster) newProcess(info ProcessInfo, path string) *Process {
 	return p
 }
 
-// writerOf names the process or user behind an audited request.
-func (c *Cluster) writerOf(uid, user string) (string, ProcessKind) {
-	owner := c.creds.ownerOf(uid, user)
-	for _, p := range c.Processes() {
-		if info := p.Info(); info.Name == owner {
-			return owner, info.Kind
-		}
-	}
-	return owner, ""
+// forget undoes newProcess for a process that never came to be.
+func (c *Cluster) forget(p *Process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.processes = slices.DeleteFunc(c.processes, func(q *Process) bool { return q == p })
+	c.names[p.baseName]--
 }
 
 // Client returns the admin's client for the first node.
@@ -356,7 +354,7 @@ func (n *Node) Config() *rest.Config { return n.configFor(n.cluster.admin) }
 
 // ConfigFor returns the client configuration of a user; see the constants.
 func (n *Node) ConfigFor(user string) *rest.Config {
-	return n.configFor(n.cluster.creds.take(user, "test as "+user))
+	return n.configFor(n.cluster.creds.take(user, ProcessInfo{Name: "test as " + user}))
 }
 
 func (n *Node) configFor(cred credential) *rest.Config {
@@ -388,7 +386,7 @@ func (n *Node) Client() client.Client {
 // Kubeconfig writes a kubeconfig file for a user and returns its path. It is
 // removed with the cluster.
 func (n *Node) Kubeconfig(user string) (string, error) {
-	return n.kubeconfig(n.cluster.creds.take(user, "test as "+user), "user-"+user)
+	return n.kubeconfig(n.cluster.creds.take(user, ProcessInfo{Name: "test as " + user}), "user-"+user)
 }
 
 func (n *Node) kubeconfig(cred credential, name string) (string, error) {

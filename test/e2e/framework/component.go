@@ -90,13 +90,13 @@ func (n *Node) startComponent(ctx context.Context, kind ProcessKind, bin, user s
 		return nil, err
 	}
 	var c *Component
-	err := retryBind(func() (*Process, error) {
+	err := n.cluster.retryBind(func() (*Process, error) {
 		port, err := thePorts.take()
 		if err != nil {
 			return nil, err
 		}
 		p := n.cluster.newProcess(ProcessInfo{Name: n.Name + "/" + string(kind), Kind: kind, Node: n.Name}, bin)
-		c = &Component{Process: p, node: n, kind: kind, port: port, opts: opts, cred: n.cluster.creds.take(user, p.Name())}
+		c = &Component{Process: p, node: n, kind: kind, port: port, opts: opts, cred: n.cluster.creds.take(user, p.Info())}
 		if err := c.configure(); err != nil {
 			return nil, err
 		}

@@ -71,7 +71,7 @@ func (n *Node) StartCoordinator(ctx context.Context, opts CoordinatorOptions) (*
 		opts.Binary = bin
 	}
 	var c *Coordinator
-	err := retryBind(func() (*Process, error) {
+	err := n.cluster.retryBind(func() (*Process, error) {
 		health, err := thePorts.take()
 		if err != nil {
 			return nil, err
@@ -81,7 +81,7 @@ func (n *Node) StartCoordinator(ctx context.Context, opts CoordinatorOptions) (*
 			return nil, err
 		}
 		p := n.cluster.newProcess(ProcessInfo{Name: opts.Name, Kind: CoordinatorKind, Node: n.Name}, opts.Binary)
-		kubeconfig, err := n.kubeconfig(n.cluster.creds.take(opts.User, p.Name()), p.Name())
+		kubeconfig, err := n.kubeconfig(n.cluster.creds.take(opts.User, p.Info()), p.Name())
 		if err != nil {
 			return nil, err
 		}

@@ -58,7 +58,7 @@ type credentials struct {
 	mu   sync.Mutex
 	free map[string][]credential
 	// owner maps a uid to the process it was given to.
-	owner map[string]string
+	owner map[string]ProcessInfo
 }
 
 var poolSizes = map[string]int{
@@ -75,7 +75,7 @@ var userGroups = map[string][]string{
 }
 
 func newCredentials(path string) (*credentials, error) {
-	c := &credentials{free: map[string][]credential{}, owner: map[string]string{}}
+	c := &credentials{free: map[string][]credential{}, owner: map[string]ProcessInfo{}}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("writing the token file: %w", err)
@@ -104,7 +104,7 @@ func newCredentials(path string) (*credentials, error) {
 
 // take gives a token of user to a process. The last one of a pool is shared by
 // whoever comes late: their writes are then attributed to the user only.
-func (c *credentials) take(user, process string) credential {
+func (c *credentials) take(user string, process ProcessInfo) credential {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	pool := c.free[user]
@@ -116,14 +116,14 @@ func (c *credentials) take(user, process string) credential {
 	return cred
 }
 
-// ownerOf names the process a uid was given to, or else the user.
-func (c *credentials) ownerOf(uid, user string) string {
+// ownerOf names the process a uid was given to and its program, or else the user.
+func (c *credentials) ownerOf(uid, user string) (string, ProcessKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if owner, ok := c.owner[uid]; ok {
-		return owner
+		return owner.Name, owner.Kind
 	}
-	return user
+	return user, ""
 }
 
 // writeKubeconfig writes a file that makes cred a user of the server.

@@ -29,7 +29,7 @@ type Etcd struct {
 }
 
 func (c *Cluster) startEtcd(ctx context.Context) error {
-	return retryBind(func() (*Process, error) {
+	return c.retryBind(func() (*Process, error) {
 		client, err := thePorts.take()
 		if err != nil {
 			return nil, err

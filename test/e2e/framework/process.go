@@ -59,9 +59,10 @@ type Process struct {
 	rt  *sandbox
 	bus *bus
 
-	path    string
-	logPath string
-	env     []string
+	baseName string // info.Name without its number
+	path     string
+	logPath  string
+	env      []string
 	// stdout, if set, receives the lines of standard output, which then do not
 	// go to the log. line receives each line of the log.
 	stdout func(line string)
@@ -122,6 +123,13 @@ func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.run != nil && p.run.alive()
+}
+
+// gone reports whether the process has ended and will stay so.
+func (p *Process) gone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.run == nil || !p.run.alive() && !(p.wanted && p.restart)
 }
 
 // Start starts a process that is not running and supervises it.
@@ -448,8 +456,10 @@ line:
 
 // RSS is the resident memory of the present run in bytes.
 func (p *Process) RSS() (int64, error) {
-	pid := p.Info().PID
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if !p.Running() {
+		return 0, fmt.Errorf("reading the memory use of %s: it is not running", p.Name())
+	}
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Info().PID), "status"))
 	if err != nil {
 		return 0, fmt.Errorf("reading the memory use of %s: %w", p.Name(), err)
 	}
@@ -467,6 +477,9 @@ func (p *Process) RSS() (int64, error) {
 
 // CPUTime is the processor time the present run has used so far.
 func (p *Process) CPUTime() (time.Duration, error) {
+	if !p.Running() {
+		return 0, fmt.Errorf("reading the CPU time of %s: it is not running", p.Name())
+	}
 	fields, err := procStat(p.Info().PID)
 	if err != nil {
 		return 0, fmt.Errorf("reading the CPU time of %s: %w", p.Name(), err)

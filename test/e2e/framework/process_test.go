@@ -229,7 +229,8 @@ func TestProcessStartFails(t *testing.T) {
 func TestRetryBind(t *testing.T) {
 	t.Parallel()
 	attempts := 0
-	err := retryBind(func() (*Process, error) {
+	c := &Cluster{names: map[string]int{}}
+	err := c.retryBind(func() (*Process, error) {
 		attempts++
 		p, _ := shell(t, "echo listen tcp: bind: address already in use; exit 1")
 		if attempts == 3 {
@@ -246,7 +247,7 @@ func TestRetryBind(t *testing.T) {
 	}
 
 	attempts = 0
-	err = retryBind(func() (*Process, error) {
+	err = c.retryBind(func() (*Process, error) {
 		attempts++
 		p, _ := shell(t, "echo bad flag; exit 1")
 		if err := p.Start(); err != nil {

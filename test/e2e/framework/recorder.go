@@ -19,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -520,9 +519,8 @@ func (b *bus) onFreeze(name string, fn func()) (cancel func()) {
 	return cancel
 }
 
-// save writes the timeline to a file in dir.
-func (r *Recorder) save(dir string) error {
-	path := filepath.Join(dir, r.opts.Name+".txt")
+// save writes the timeline to a file.
+func (r *Recorder) save(path string) error {
 	if err := os.WriteFile(path, []byte(r.Timeline().String()), 0o644); err != nil {
 		return fmt.Errorf("saving the timeline: %w", err)
 	}

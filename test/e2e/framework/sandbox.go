@@ -125,12 +125,6 @@ func (p *ports) take() (int, error) {
 	return 0, errors.New("finding a free loopback port: none in 1000 attempts")
 }
 
-func (p *ports) release(port int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.taken, port)
-}
-
 const loopback = "127.0.0.1"
 
 // pollInterval is how often conditions are looked at.

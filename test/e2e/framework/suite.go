@@ -193,8 +193,14 @@ func (c *Cluster) SaveArtifacts(name string) (string, error) {
 	c.mu.Lock()
 	recorders := slices.Clone(c.recorders)
 	c.mu.Unlock()
+	names := map[string]int{}
 	for _, r := range recorders {
-		if err := r.save(dir); err != nil {
+		name := r.opts.Name
+		names[name]++
+		if n := names[name]; n > 1 {
+			name = fmt.Sprintf("%s-%d", name, n)
+		}
+		if err := r.save(filepath.Join(dir, name+".txt")); err != nil {
 			return "", err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -39,7 +40,7 @@ import (
 type leadership struct {
 	options  *Options
 	identity string
-	lock     resourcelock.Interface
+	lock     heldLock
 	logger   logr.Logger
 	// elected is called each time this coordinator becomes the active one.
 	elected func()
@@ -48,6 +49,14 @@ type leadership struct {
 	// acting is held for reading while a decision is carried out, and for writing to change active.
 	acting sync.RWMutex
 	active bool
+	// turnedAway is set when a decision was not carried out although active, since the lock was not surely held.
+	turnedAway atomic.Bool
+}
+
+// heldLock is a lock that knows between which times its holder may act.
+type heldLock interface {
+	resourcelock.Interface
+	term() (from, until time.Time)
 }
 
 // newIdentity returns an identity for this process in the coordinator's own lock.
@@ -81,12 +90,14 @@ func newLeadership(o *Options, config *rest.Config, identity string, metrics *ob
 	}
 	key := o.lockKey()
 	lock := &ownLock{
-		LeaseLock: &resourcelock.LeaseLock{
+		Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 			Client:     client,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
+		validFor:      o.RenewDeadline,
 		beforeRelease: func() { l.setActive(false) },
+		renewedLock:   l.renewed,
 	}
 	if l.lock = lock; o.InTree == InTreeReplace {
 		l.lock = &replacingLock{ownLock: lock}
@@ -104,7 +115,33 @@ func (l *leadership) Act() (done func(), active bool) {
 		l.acting.RUnlock()
 		return nil, false
 	}
+	if !l.inTerm() {
+		// After a pause of this process. Set before the lock is let go, so that a renewal from now on sees it.
+		l.turnedAway.Store(true)
+		l.acting.RUnlock()
+		return nil, false
+	}
 	return l.acting.RUnlock, true
+}
+
+// inTerm reports whether no other coordinator can be active now, provided that this one is.
+func (l *leadership) inTerm() bool {
+	if l.lock == nil {
+		return true
+	}
+	from, until := l.lock.term()
+	now := time.Now()
+	return !now.Before(from) && now.Before(until)
+}
+
+// renewed makes up for the decisions that were not carried out while the lock was not surely held.
+func (l *leadership) renewed() {
+	l.acting.RLock()
+	again := l.active && l.inTerm() && l.turnedAway.Swap(false)
+	l.acting.RUnlock()
+	if again {
+		l.elected()
+	}
 }
 
 // setActive returns when no decision is being carried out under the former state.
@@ -167,16 +204,15 @@ func (l *leadership) compete(ctx context.Context) error {
 
 // lead makes this coordinator the active one, once nobody else can be.
 func (l *leadership) lead(ctx context.Context) {
-	if replacing, ok := l.lock.(*replacingLock); ok {
-		if wait := time.Until(replacing.ActiveFrom()); wait > 0 {
-			l.logger.Info("Lock taken from the in-tree coordinator; waiting until its claim has run out", "lock", l.lock.Describe(), "wait", wait.String())
-			timer := time.NewTimer(wait)
-			defer timer.Stop()
-			select {
-			case <-ctx.Done():
-				return
-			case <-timer.C:
-			}
+	from, _ := l.lock.term()
+	if wait := time.Until(from); wait > 0 {
+		l.logger.Info("Lock taken from the in-tree coordinator; waiting until its claim has run out", "lock", l.lock.Describe(), "wait", wait.String())
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
 		}
 	}
 	l.acting.Lock()

@@ -25,20 +25,56 @@ import (
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 )
 
-// ownLock is the coordinator's own lock.
+// ownLock is the coordinator's own lock, and knows for how long it is surely held.
 type ownLock struct {
-	*resourcelock.LeaseLock
+	resourcelock.Interface
+	// validFor is how long a renewal counts: the renew deadline, so that what was begun under the lock has the rest
+	// of the lease duration to arrive before another coordinator can be active.
+	validFor time.Duration
 	// beforeRelease is called before the lock is let go. client-go's elector calls OnStoppedLeading only after,
 	// when somebody else may hold the lock already.
 	beforeRelease func()
+	// renewedLock is called after the lock was taken or renewed.
+	renewedLock func()
+
+	mu      sync.Mutex
+	renewed time.Time
+}
+
+// Create implements resourcelock.Interface.
+func (l *ownLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(record, func() error { return l.Interface.Create(ctx, record) })
 }
 
 // Update implements resourcelock.Interface.
 func (l *ownLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if record.HolderIdentity == "" {
+	return l.write(record, func() error { return l.Interface.Update(ctx, record) })
+}
+
+func (l *ownLock) write(record resourcelock.LeaderElectionRecord, write func() error) error {
+	release := record.HolderIdentity == ""
+	if release {
 		l.beforeRelease()
 	}
-	return l.LeaseLock.Update(ctx, record)
+	// The claim runs from before it was sent: others see it later than that.
+	sent := time.Now()
+	if err := write(); err != nil || release {
+		return err
+	}
+	l.mu.Lock()
+	l.renewed = sent
+	l.mu.Unlock()
+	l.renewedLock()
+	return nil
+}
+
+// term returns between which times this coordinator may act. client-go's elector cannot tell: it takes itself for
+// the leader until it has tried in vain for its whole renew deadline, however long the process had been paused
+// before it tried.
+func (l *ownLock) term() (from, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Time{}, l.renewed.Add(l.validFor)
 }
 
 // replacingLock is the in-tree coordinator's lock as ours: whatever kube-apiserver holds it, we take it at once, by
@@ -46,7 +82,7 @@ func (l *ownLock) Update(ctx context.Context, record resourcelock.LeaderElection
 // deadline has passed, and takes the lock back like any plain elector once we stop renewing. A lock held by another
 // coordinator of this project is waited for as usual.
 //
-// It is used by one elector, from one goroutine; ActiveFrom may be called from any.
+// It is used by one elector, from one goroutine; term may be called from any.
 type replacingLock struct {
 	*ownLock
 
@@ -75,21 +111,24 @@ func (l *replacingLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRe
 
 // Update implements resourcelock.Interface.
 func (l *replacingLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if err := l.ownLock.Update(ctx, record); err != nil {
-		return err
-	}
 	if l.deposing {
-		l.deposing = false
+		// Their last renewal was before the Get that this compare-and-swap is based on. An elector of ours may
+		// depose in the middle of its term, after a pause, so this is not for the beginning of a term alone.
 		l.mu.Lock()
 		l.activeFrom = time.Now().Add(l.theirDuration)
 		l.mu.Unlock()
 	}
+	if err := l.ownLock.Update(ctx, record); err != nil {
+		return err
+	}
+	l.deposing = false
 	return nil
 }
 
-// ActiveFrom returns the time before which a deposed in-tree coordinator may still be at work.
-func (l *replacingLock) ActiveFrom() time.Time {
+// term returns between which times this coordinator may act: not before a deposed in-tree coordinator has stopped.
+func (l *replacingLock) term() (from, until time.Time) {
+	_, until = l.ownLock.term()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.activeFrom
+	return l.activeFrom, until
 }

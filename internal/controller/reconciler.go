@@ -64,9 +64,9 @@ type Reconciler struct {
 	DryRun bool
 	// Act reports whether this coordinator is the active one. If it is, it stays so until done is called.
 	Act func() (done func(), active bool)
-	// FieldsDropped is called when a write came back without spec.preferredHolder, so that what the API server
-	// does is found out anew. May be nil.
-	FieldsDropped func()
+	// Surprised is called when the API server forbade a write, or dropped spec.preferredHolder from one: what was
+	// found out about it no longer holds. May be nil.
+	Surprised func()
 
 	// queue is set once the controller runs.
 	queue atomic.Pointer[queue]
@@ -76,36 +76,44 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName
 	logger := log.FromContext(ctx).WithValues("lease", key.String())
-	done, active := r.Act()
-	if !active {
-		// A standby only observes. When it becomes active it looks at every lease.
-		return reconcile.Result{}, nil
-	}
-	defer done()
 	for range maxSteps {
-		d := r.Observer.decide(key, r.Settings)
-		if d.Action == election.None {
-			r.report(logger, d)
-			return r.lookAgain(d.LookAgain), nil
-		}
-		if r.DryRun {
-			r.Metrics.Written(key, d.Decision)
-			logger.Info("Decision not carried out: dry run", decisionValues(d.Decision)...)
-			return reconcile.Result{RequeueAfter: r.Settings.ElectionDuration}, nil
-		}
-		var err error
-		if d.Action == election.Ping {
-			err = r.ping(ctx, key, d)
-		} else {
-			err = r.write(ctx, logger, key, d)
-		}
-		if err != nil {
-			if err := r.failure(ctx, key, err); err != nil {
-				return reconcile.Result{}, err
-			}
+		result, again, err := r.step(ctx, logger, key)
+		if !again || err != nil {
+			return result, err
 		}
 	}
 	return reconcile.Result{RequeueAfter: pauseAfterSteps}, nil
+}
+
+// step makes one decision and carries it out. again says that another is due at once.
+func (r *Reconciler) step(ctx context.Context, logger logr.Logger, key types.NamespacedName) (_ reconcile.Result, again bool, _ error) {
+	// Asked for each step: the process may have been paused since the last.
+	done, active := r.Act()
+	if !active {
+		// A standby only observes. When it becomes active it looks at every lease.
+		return reconcile.Result{}, false, nil
+	}
+	defer done()
+	d := r.Observer.decide(key, r.Settings)
+	if d.Action == election.None {
+		r.report(logger, d)
+		return r.lookAgain(d.LookAgain), false, nil
+	}
+	if r.DryRun {
+		r.Metrics.Written(key, d.Decision)
+		logger.Info("Decision not carried out: dry run", decisionValues(d.Decision)...)
+		return reconcile.Result{RequeueAfter: r.Settings.ElectionDuration}, false, nil
+	}
+	var err error
+	if d.Action == election.Ping {
+		err = r.ping(ctx, key, d)
+	} else {
+		err = r.write(ctx, logger, key, d)
+	}
+	if err != nil {
+		err = r.failure(ctx, key, err)
+	}
+	return reconcile.Result{}, true, err
 }
 
 // lookAgain asks for a reconcile at the exact time.
@@ -170,8 +178,8 @@ func (r *Reconciler) write(ctx context.Context, logger logr.Logger, key types.Na
 		r.Metrics.Elected(d.vacantFor)
 	}
 	r.Events.Written(after, d.Decision)
-	if d.Action == election.Prefer && d.fieldsKept && after.Spec.PreferredHolder == nil && r.FieldsDropped != nil {
-		r.FieldsDropped()
+	if d.Action == election.Prefer && d.fieldsKept && after.Spec.PreferredHolder == nil {
+		r.surprised()
 	}
 	r.tookUp(logger, seen)
 	return nil
@@ -231,10 +239,17 @@ func (r *Reconciler) failure(ctx context.Context, key types.NamespacedName, err 
 		return r.refreshLease(ctx, key)
 	case apierrors.IsForbidden(err):
 		r.Metrics.Failed(observe.FailureForbidden)
+		r.surprised()
 	default:
 		r.Metrics.Failed(observe.FailureError)
 	}
 	return err
+}
+
+func (r *Reconciler) surprised() {
+	if r.Surprised != nil {
+		r.Surprised()
+	}
 }
 
 // refreshLease reads the lease from the API server, since what is known of it is out of date.

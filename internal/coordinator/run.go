@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
@@ -50,11 +52,14 @@ import (
 )
 
 const (
-	// probePeriod is how often the API server is asked what it can do, so that a feature gate that is switched
-	// on in an upgrade is followed without restart.
-	probePeriod = time.Minute
-	// retryPeriod is how often it is asked while the coordinator cannot work at all.
+	// probePeriod is how often the API server is asked what it can do and what it allows, so that a feature gate
+	// that is switched on in an upgrade is followed without restart, and a right that was taken away is missed
+	// within half a minute: watches that are open go on without it.
+	probePeriod = 20 * time.Second
+	// retryPeriod is how often it is asked while the coordinator cannot work.
 	retryPeriod = 5 * time.Second
+	// probePause is the shortest time between two looks, however many failures ask for one.
+	probePause = time.Second
 	// requestTimeout bounds every request but watches.
 	requestTimeout = 10 * time.Second
 )
@@ -126,6 +131,8 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 	if err != nil {
 		return nil, err
 	}
+	c := &coordinator{options: o, logger: logger, probe: make(chan struct{}, 1)}
+	c.problem.Store(&errStarting)
 	metricsOptions := metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure}
 	if o.MetricsSecure {
 		metricsOptions.FilterProvider = filters.WithAuthenticationAndAuthorization
@@ -141,7 +148,7 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 				// Every kubelet renews a Lease there, every 10 s.
 				&coordinationv1.Lease{}: {Field: fields.OneTermNotEqualSelector("metadata.namespace", corev1.NamespaceNodeLease)},
 			},
-			DefaultWatchErrorHandler: toolscache.WatchErrorHandlerWithContext(watchFailed),
+			DefaultWatchErrorHandler: toolscache.WatchErrorHandlerWithContext(c.watchFailed),
 		},
 	})
 	if err != nil {
@@ -155,16 +162,9 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 	if err != nil {
 		return nil, err
 	}
-	c := &coordinator{
-		options:   o,
-		logger:    logger,
-		manager:   mgr,
-		discovery: discoveryClient,
-		observer:  controller.NewObserver(identity, true, time.Now),
-		metrics:   observe.NewMetrics(metrics.Registry),
-		probe:     make(chan struct{}, 1),
-	}
-	c.problem.Store(&errStarting)
+	c.manager, c.discovery = mgr, discoveryClient
+	c.observer = controller.NewObserver(identity, true, time.Now)
+	c.metrics = observe.NewMetrics(metrics.Registry)
 	if c.leadership, err = newLeadership(o, config, identity, c.metrics, logger); err != nil {
 		return nil, err
 	}
@@ -181,11 +181,11 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 			TakeUpTimeout:    o.TakeUpTimeout,
 			MinTerm:          o.MinTerm,
 		},
-		Events:        observe.Events{Recorder: mgr.GetEventRecorder("lease-coordinator")},
-		Metrics:       c.metrics,
-		DryRun:        o.DryRun,
-		Act:           c.leadership.Act,
-		FieldsDropped: c.askProbe,
+		Events:    observe.Events{Recorder: mgr.GetEventRecorder("lease-coordinator")},
+		Metrics:   c.metrics,
+		DryRun:    o.DryRun,
+		Act:       c.leadership.Act,
+		Surprised: c.askProbe,
 	}
 	if err := errors.Join(
 		mgr.Add(c),
@@ -197,9 +197,15 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 	return c, nil
 }
 
-// watchFailed logs, in one line, a watch that failed; client-go tries again.
-func watchFailed(ctx context.Context, r *toolscache.Reflector, err error) {
-	logr.FromContextOrDiscard(ctx).Error(err, "Watch failed; trying again", "kind", r.TypeDescription())
+// watchFailed logs, in one line, a watch that failed, and has the reason found out; client-go tries again.
+func (c *coordinator) watchFailed(_ context.Context, r *toolscache.Reflector, err error) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) {
+		// The ordinary end of a watch.
+		c.logger.V(2).Info("Watch ended; watching again", "kind", r.TypeDescription(), "why", err.Error())
+		return
+	}
+	c.logger.Error(err, "Watch failed; trying again", "kind", r.TypeDescription())
+	c.askProbe()
 }
 
 // ready says whether the coordinator can do its work, on the active one and on standbys alike.
@@ -235,16 +241,23 @@ func (c *coordinator) Start(ctx context.Context) error {
 		if problem != nil {
 			wait = retryPeriod
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause(ctx, probePause, nil) || !pause(ctx, wait-probePause, c.probe) {
 			return nil
-		case <-c.probe:
-			timer.Stop()
-		case <-timer.C:
 		}
 	}
+}
+
+// pause waits that long, or until woken. It returns false if ctx is done.
+func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-wake:
+	case <-timer.C:
+	}
+	return true
 }
 
 // setProblem logs a problem when it appears, changes and goes.

@@ -17,6 +17,8 @@
 package observe
 
 import (
+	"unicode/utf8"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
@@ -85,11 +87,21 @@ func (e Events) emit(lease *coordinationv1.Lease, eventType, reason string, d el
 	if e.Recorder == nil {
 		return
 	}
-	// The API server refuses notes of more than 1024 bytes.
-	const most = 1024
-	note := d.Sentence()
-	if len(note) > most {
-		note = note[:most-3] + "..."
+	e.Recorder.Eventf(lease, nil, eventType, reason, string(d.Action), "%s", shorten(d.Sentence()))
+}
+
+// maxNote is how many bytes the API server takes as an event's note.
+const maxNote = 1024
+
+// shorten cuts a note to maxNote, between characters: half a character would have the API server refuse the event.
+func shorten(note string) string {
+	if len(note) <= maxNote {
+		return note
 	}
-	e.Recorder.Eventf(lease, nil, eventType, reason, string(d.Action), "%s", note)
+	const ellipsis = "..."
+	end := maxNote - len(ellipsis)
+	for !utf8.RuneStart(note[end]) {
+		end--
+	}
+	return note[:end] + ellipsis
 }

@@ -1,0 +1,277 @@
+// Copyright The lease-coordinator Authors.
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package leaseapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	coordinationv1alpha2 "k8s.io/api/coordination/v1alpha2"
+	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
+	"github.com/lease-coordinator/coordinator/internal/strategy"
+)
+
+var leases = schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}
+
+// anyLease draws leases in canonical form, with and without what the annotations stand for.
+var anyLease = rapid.Custom(func(t *rapid.T) *coordinationv1.Lease {
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l", ResourceVersion: "7"}}
+	if rapid.Bool().Draw(t, "annotated") {
+		l.Annotations = map[string]string{"example.com/other": "kept", v1alpha1.FencingTokenAnnotation: "6"}
+	}
+	name := rapid.StringMatching(`[a-z%\x{e9}/]{1,8}`)
+	if rapid.Bool().Draw(t, "held") {
+		l.Spec.HolderIdentity = new(name.Draw(t, "holder"))
+	}
+	if rapid.Bool().Draw(t, "preferred") {
+		l.Spec.PreferredHolder = new(name.Draw(t, "preferredHolder"))
+	}
+	if rapid.Bool().Draw(t, "strategy") {
+		l.Spec.Strategy = new(coordinationv1.CoordinatedLeaseStrategy(name.Draw(t, "strategyName")))
+	}
+	return l
+})
+
+func TestDecodeInvertsEncode(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lease, kept := anyLease.Draw(t, "lease"), rapid.Bool().Draw(t, "kept")
+		before := lease.DeepCopy()
+		encoded := Encode(lease, kept)
+		if !equality.Semantic.DeepEqual(lease, before) {
+			t.Fatalf("Encode changed its argument to %v", lease)
+		}
+		if !kept && (encoded.Spec.Strategy != nil || encoded.Spec.PreferredHolder != nil) {
+			t.Fatalf("fields that the server drops are written: %v", encoded.Spec)
+		}
+		written := encoded.DeepCopy()
+		decoded := Decode(encoded, kept)
+		if !equality.Semantic.DeepEqual(encoded, written) {
+			t.Fatalf("Decode changed its argument to %v", encoded)
+		}
+		// The canonical form has the annotations besides the fields; nobody reads them there.
+		if !equality.Semantic.DeepEqual(decoded.Spec, lease.Spec) {
+			t.Fatalf("decoded %v, want %v", decoded.Spec, lease.Spec)
+		}
+		if again := Encode(decoded, kept); !equality.Semantic.DeepEqual(again, encoded) {
+			t.Fatalf("encoded again %v, want %v", again, encoded)
+		}
+		if decoded.Annotations["example.com/other"] != lease.Annotations["example.com/other"] {
+			t.Fatal("a foreign annotation was lost")
+		}
+	})
+}
+
+// A kube-apiserver whose gate is switched on finds the annotations of before, and one whose gate is switched off
+// fields that it stored before.
+func TestFlavourChanges(t *testing.T) {
+	s := v1alpha1.OldestEmulationVersion
+	lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{Strategy: &s, PreferredHolder: new("b")}}
+	if off := Decode(Encode(lease, true), false); off.Spec.PreferredHolder == nil || *off.Spec.PreferredHolder != "b" {
+		t.Errorf("after the gate was switched off: %v", off.Spec)
+	}
+	on := Encode(Decode(Encode(lease, false), true), true)
+	if len(on.Annotations) != 0 {
+		t.Errorf("after the gate was switched on and the next write: %v", on.Annotations)
+	}
+}
+
+func TestPingPatch(t *testing.T) {
+	at := time.Date(2026, 2, 3, 4, 5, 6, 7000, time.FixedZone("", 3600))
+	candidate := &strategy.Candidate{ResourceVersion: `1"2`}
+	data, err := pingPatch(candidate, at).Data(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var patch map[string]map[string]any
+	if err := json.Unmarshal(data, &patch); err != nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+	if patch["metadata"]["resourceVersion"] != `1"2` || patch["spec"]["pingTime"] != "2026-02-03T03:05:06.000007Z" || len(patch["spec"]) != 1 || len(patch["metadata"]) != 1 {
+		t.Errorf("patch %s", data)
+	}
+}
+
+// For each kind: it is found in discovery, parsed, and pinged by compare-and-swap without touching the rest.
+func TestNativeKinds(t *testing.T) {
+	renewed := metav1.NewMicroTime(time.Unix(1000, 0))
+	beta := &coordinationv1beta1.LeaseCandidate{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"},
+		Spec: coordinationv1beta1.LeaseCandidateSpec{LeaseName: "l", BinaryVersion: "1.37.0", EmulationVersion: "1.36.0",
+			Strategy: v1alpha1.OldestEmulationVersion, RenewTime: &renewed},
+	}
+	alpha := &coordinationv1alpha2.LeaseCandidate{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"},
+		Spec: coordinationv1alpha2.LeaseCandidateSpec{LeaseName: "l", BinaryVersion: "1.37.0", EmulationVersion: "1.36.0",
+			Strategy: v1alpha1.OldestEmulationVersion, RenewTime: &renewed},
+	}
+	for version, object := range map[string]client.Object{"v1beta1": beta, "v1alpha2": alpha} {
+		t.Run(version, func(t *testing.T) {
+			kind, err := ServedCandidates(t.Context(), served(version, "leasecandidates", "leases"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := "coordination.k8s.io/" + version + " LeaseCandidate"; kind.String() != want {
+				t.Errorf("kind %s, want %s", kind, want)
+			}
+			if kind.Candidate(&coordinationv1.Lease{}) != nil {
+				t.Error("a Lease was taken for a candidate")
+			}
+			c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(object).Build()
+			got := kind.New()
+			key := types.NamespacedName{Namespace: "ns", Name: "c"}
+			if err := c.Get(t.Context(), key, got); err != nil {
+				t.Fatal(err)
+			}
+			candidate := kind.Candidate(got)
+			if candidate.Name != "c" || candidate.LeaseName != "l" || candidate.Emulation.Text != "1.36.0" || !candidate.Renewed.Equal(renewed.Time) {
+				t.Errorf("candidate %+v", candidate)
+			}
+			resourceVersion, err := kind.Ping(t.Context(), c, candidate, time.Unix(1001, 0))
+			if err != nil || resourceVersion == candidate.ResourceVersion {
+				t.Fatalf("ping: resourceVersion %s, %v", resourceVersion, err)
+			}
+			pinged := kind.New()
+			if err := c.Get(t.Context(), key, pinged); err != nil {
+				t.Fatal(err)
+			}
+			if after := kind.Candidate(pinged); after.Binary.Text != "1.37.0" || !after.Renewed.Equal(renewed.Time) {
+				t.Errorf("the ping changed more than the pingTime: %+v", after)
+			}
+			if _, err := kind.Ping(t.Context(), c, candidate, time.Unix(1002, 0)); !apierrors.IsConflict(err) {
+				t.Errorf("a ping on an old resourceVersion: %v, want a conflict", err)
+			}
+		})
+	}
+}
+
+func served(version string, resources ...string) discovery.DiscoveryInterfaceWithContext {
+	list := &metav1.APIResourceList{GroupVersion: "coordination.k8s.io/" + version}
+	for _, r := range resources {
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: r})
+	}
+	return &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{list}}}
+}
+
+func TestServedCandidates(t *testing.T) {
+	both := &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{
+		{GroupVersion: "coordination.k8s.io/v1alpha2", APIResources: []metav1.APIResource{{Name: "leasecandidates"}}},
+		{GroupVersion: "coordination.k8s.io/v1beta1", APIResources: []metav1.APIResource{{Name: "leasecandidates"}}},
+	}}}
+	if kind, err := ServedCandidates(t.Context(), both); err != nil || !strings.Contains(kind.String(), "v1beta1") {
+		t.Errorf("of both: %v, %v", kind, err)
+	}
+	for name, d := range map[string]discovery.DiscoveryInterfaceWithContext{
+		"another group version": served("v1", "leases"),
+		"without the resource":  served("v1beta1", "leases"),
+	} {
+		if _, err := ServedCandidates(t.Context(), d); !errors.Is(err, ErrNoCandidates) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	away := &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{}}
+	away.AddReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("connection refused")
+	})
+	// Not knowing is not "none": the coordinator must not say that the API is missing.
+	if _, err := ServedCandidates(t.Context(), away); err == nil || errors.Is(err, ErrNoCandidates) || !strings.Contains(err.Error(), "v1beta1: connection refused") {
+		t.Errorf("API server away: %v", err)
+	}
+}
+
+func TestFieldsKept(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer func(*coordinationv1.Lease) error
+		kept   bool
+		fails  string
+	}{
+		"both":      {func(*coordinationv1.Lease) error { return nil }, true, ""},
+		"neither":   {func(l *coordinationv1.Lease) error { l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil; return nil }, false, ""},
+		"one alone": {func(l *coordinationv1.Lease) error { l.Spec.PreferredHolder = nil; return nil }, false, ""},
+		"in the way": {func(l *coordinationv1.Lease) error { return apierrors.NewAlreadyExists(leases, l.Name) }, false,
+			"lock-ns/lease-coordinator-probe is in the way; delete it"},
+		"forbidden": {func(l *coordinationv1.Lease) error { return apierrors.NewForbidden(leases, l.Name, errors.New("no")) }, false,
+			`dry-run create of a Lease in namespace "lock-ns"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build(), interceptor.Funcs{
+				Create: func(_ context.Context, _ client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+					var o client.CreateOptions
+					if o.ApplyOptions(opts); len(o.DryRun) != 1 || o.DryRun[0] != metav1.DryRunAll {
+						t.Error("the probe is not a dry run")
+					}
+					return test.answer(obj.(*coordinationv1.Lease))
+				},
+			})
+			kept, err := FieldsKept(t.Context(), c, "lock-ns")
+			if kept != test.kept || (err != nil) != (test.fails != "") || err != nil && !strings.Contains(err.Error(), test.fails) {
+				t.Errorf("kept %t, %v", kept, err)
+			}
+		})
+	}
+}
+
+// A write is a compare-and-swap, and leaves what it does not know of alone.
+func TestWriteLease(t *testing.T) {
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("a")}}
+	first, err := WriteLease(t.Context(), c, nil, lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lease.ResourceVersion != "" || first.ResourceVersion == "" {
+		t.Errorf("argument at %q, result at %q", lease.ResourceVersion, first.ResourceVersion)
+	}
+	if _, err := WriteLease(t.Context(), c, nil, lease); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("created twice: %v", err)
+	}
+	changed := first.DeepCopy()
+	changed.Spec.HolderIdentity = new("b")
+	second, err := WriteLease(t.Context(), c, first, changed)
+	if err != nil || *second.Spec.HolderIdentity != "b" || second.ResourceVersion == first.ResourceVersion {
+		t.Fatalf("patched: %v, %v", second, err)
+	}
+	if *first.Spec.HolderIdentity != "a" {
+		t.Error("the lease that was decided on was changed")
+	}
+	if _, err := WriteLease(t.Context(), c, first, changed); !apierrors.IsConflict(err) {
+		t.Errorf("patched on an old resourceVersion: %v, want a conflict", err)
+	}
+	cleared := second.DeepCopy()
+	cleared.Spec.HolderIdentity = nil
+	if third, err := WriteLease(t.Context(), c, second, cleared); err != nil || third.Spec.HolderIdentity != nil {
+		t.Errorf("a field was not removed: %v, %v", third, err)
+	}
+}

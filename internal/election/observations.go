@@ -175,6 +175,8 @@ func (o *Observations) Wrote(d Decision, before, after *coordinationv1.Lease, no
 		}
 		o.Appointment = nil
 		o.SeeLease(after, now)
+		// The take-up limit runs from now, also if the stamp happens to be the one of the holder's last renewal.
+		o.Claim.Seen, o.Claim.Duration = now, durationOf(after)
 		o.Appointment = &Appointment{Holder: d.Candidate, RenewTime: renewTimeOf(after), Count: count}
 	case Revoke:
 		// The write was a compare-and-swap on the holder's last renewal that we saw, so the holder has made

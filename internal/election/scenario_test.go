@@ -15,6 +15,8 @@
 package election_test
 
 import (
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
@@ -25,10 +27,16 @@ import (
 // TestScenarios plays the files in testdata: one for each rule, or case from the field. To write the expected output
 // anew, run it with -rewrite; then read the diff, and commit only what you can explain.
 func TestScenarios(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		s := simulation.NewScenario()
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			return s.Handle(t, d)
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scenarios:", err)
+	}
+	for _, path := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			s := simulation.NewScenario()
+			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+				return s.Handle(t, d)
+			})
 		})
-	})
+	}
 }

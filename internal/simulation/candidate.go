@@ -99,10 +99,10 @@ func (c *Candidate) start() {
 	}
 	c.elector = &elector{
 		p: &c.process, lease: leaseName, identity: c.name, coordinated: !c.Plain && !c.Disobedient, releases: c.Releases, timing: t,
-		started: func() { c.w.startsWork(&c.process) },
+		started: func() { c.w.startsWork(&c.process, c.Plain || c.Disobedient) },
 		renewed: func(sent time.Duration) {
 			if sent >= c.thawed {
-				c.doubtful = false
+				c.doubtful, c.robbed = false, false
 			}
 		},
 		stopped: func() {

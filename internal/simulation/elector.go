@@ -113,6 +113,8 @@ type elector struct {
 	cached      *coordinationv1.Lease
 
 	leading bool
+	// unseen says that the last success may have changed nothing on the server.
+	unseen bool
 	// round grows when what is under way is cancelled.
 	round int
 }
@@ -168,7 +170,10 @@ func (e *elector) renew() {
 			case ok:
 				deadline.stop()
 				e.round++
-				e.renewed(began)
+				if !e.unseen {
+					e.renewed(began)
+				}
+				e.unseen = false
 				e.p.after(e.retry, e.renew)
 			default:
 				e.p.after(began+e.retry-e.p.w.now, try)
@@ -288,7 +293,14 @@ func (e *elector) attempt(round int, done func(bool)) {
 				e.observe(fast)
 				done(true)
 			default:
-				e.acquireOrRenew(round, now, mine, done)
+				e.acquireOrRenew(round, now, mine, func(ok bool) {
+					// The second try of one attempt writes the stamp of the first. If the first was applied and only
+					// its response was lost, the second changes nothing: the elector believes that it has renewed
+					// just now, but nobody else can see that.
+					e.p.doubtful = e.p.doubtful || ok && err == errTimeout
+					e.unseen = ok && err == errTimeout
+					done(ok)
+				})
 			}
 		})
 		return

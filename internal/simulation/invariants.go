@@ -74,15 +74,18 @@ func (w *World) Leader() string {
 // renewed since it was.
 func sure(p *process) bool { return !p.paused && !p.doubtful }
 
-func (w *World) startsWork(p *process) {
+// startsWork asserts the first of all invariants. took says that the process took the lease itself, as a plain
+// elector does.
+func (w *World) startsWork(p *process, took bool) {
 	w.logf("%s starts leading", p.name)
 	for _, other := range w.working {
 		switch {
-		case sure(other) && sure(p):
-			w.violated("%s starts leading while %s leads", p.name, other.name)
-		default:
-			// client-go cannot avoid that one of them has just woken from a pause.
+		case !sure(other), !sure(p), other.robbed && took:
+			// client-go cannot avoid that one of them has just woken from a pause, nor that a plain elector takes
+			// a lease which a former holder has released in another's place.
 			w.Overlaps++
+		default:
+			w.violated("%s starts leading while %s leads", p.name, other.name)
 		}
 	}
 	w.working = append(w.working, p)
@@ -151,10 +154,11 @@ func (w *World) robbed(by *process, l *coordinationv1.Lease) {
 		if p != by {
 			w.logf("%s releases the lease of %s", by.name, p.name)
 			w.Robberies++
-			if !by.doubtful {
-				continue
+			p.robbed = true
+			if by.doubtful {
+				// A pause has no bound, and so there is none on how long such a release is to be doubted.
+				p.doubtful, p.thawed = true, w.now
 			}
-			p.doubtful, p.thawed = true, w.now
 		}
 	}
 }

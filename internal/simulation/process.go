@@ -121,9 +121,12 @@ type process struct {
 	watches []*watch
 
 	// thawed is when the last pause ended. doubtful is set from then until a renewal that was sent since has
-	// succeeded: an elector that was paused for longer than its claim goes on working until it finds out.
+	// succeeded: an elector that was paused for longer than its claim goes on working until it finds out. It is
+	// also set while the elector is mistaken about its last renewal.
 	thawed   time.Duration
 	doubtful bool
+	// robbed is set from when a former holder released the lease that this process works under, until it renews.
+	robbed bool
 }
 
 func (p *process) clock() time.Time { return epoch.Add(p.w.now + p.offset) }
@@ -138,12 +141,12 @@ func (p *process) after(d time.Duration, do func()) *timer {
 // begin and end start and end a life.
 func (p *process) begin() {
 	p.life++
-	p.running, p.paused, p.doubtful, p.held = true, false, false, nil
+	p.running, p.paused, p.doubtful, p.robbed, p.held = true, false, false, false, nil
 }
 
 func (p *process) end() {
 	p.life++
-	p.running, p.paused, p.doubtful, p.held = false, false, false, nil
+	p.running, p.paused, p.doubtful, p.robbed, p.held = false, false, false, false, nil
 	for _, s := range p.watches {
 		s.close()
 	}

@@ -382,6 +382,9 @@ func (f *faults) settled() {
 	if leader == nil {
 		return // Whether somebody should is what I7 says.
 	}
+	if l := w.server.leases[leaseName]; l == nil || l.Annotations[v1alpha1.PreemptionAnnotation] != "" {
+		return // The lease was deleted while it forbade preemption, and put back as it was.
+	}
 	if leader.Plain || leader.Disobedient && w.FieldsKept || w.server.candidates[leader.name] == nil {
 		return
 	}

@@ -61,13 +61,13 @@ func (s *Script) Judge() []Verdict {
 // have gone on.
 func (s *Script) because(t framework.Timeline, h framework.Handoff) string {
 	if s.replaced[processRun{h.From.Process.Name, h.From.Process.Run}] {
-		return h.From.Process.Node + " was restarted by the operator"
+		return "operator restarted " + h.From.Process.Node
 	}
 	if h.To.Process.Emulation < h.From.Process.Emulation {
-		return fmt.Sprintf("%s is older than %s", h.To.Process.Emulation, h.From.Process.Emulation)
+		return fmt.Sprintf("older than %s (%s)", h.From.Process.Node, h.From.Process.Emulation)
 	}
 	if away := longestAway(t, h.From); away > patience {
-		return fmt.Sprintf("the kube-apiserver of %s was away for %.1f s", h.From.Process.Node, away.Seconds())
+		return fmt.Sprintf("kube-apiserver of %s away for %.1f s", h.From.Process.Node, away.Seconds())
 	}
 	return ""
 }
@@ -105,9 +105,16 @@ func longestAway(t framework.Timeline, term framework.Term) time.Duration {
 // Skewed is how long the leader was newer than some kube-apiserver.
 func (v Verdict) Skewed() time.Duration {
 	var sum time.Duration
+	var until time.Time
+	// They are in order of their beginnings. Several old kube-apiservers at once are several violations of one moment.
 	for _, violation := range v.Violations {
-		// Two old kube-apiservers at once are two violations of the same moment, which is counted twice.
-		sum += violation.Duration()
+		if until.Before(violation.Start) {
+			until = violation.Start
+		}
+		if violation.End.After(until) {
+			sum += violation.End.Sub(until)
+			until = violation.End
+		}
 	}
 	return sum
 }

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -172,6 +173,10 @@ func New(ctx context.Context, cluster *framework.Cluster, opts Options) (*Script
 			if err := s.startComponents(ctx, election, i); err != nil {
 				return nil, err
 			}
+			// Creation times have no fractions of a second, and those of one second count as equally old.
+			if err := untilNextSecond(ctx); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return s, s.settle(ctx)
@@ -265,6 +270,18 @@ func (c *Component) registered(t framework.Timeline, instance *framework.Process
 		}
 	}
 	return false
+}
+
+func untilNextSecond(ctx context.Context) error {
+	now := time.Now()
+	timer := time.NewTimer(now.Truncate(time.Second).Add(time.Second).Sub(now))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
 }
 
 // electing returns the components that elect in that way.
@@ -397,14 +414,41 @@ func (s *Script) restartComponents(ctx context.Context, i int, emulation string)
 	})
 }
 
-// settle waits until every component that sets the pace has a leader by that leader's own word, which is after it has renewed for the
-// first time, and until leaders of coordinated components are the oldest that there are.
+// settle waits until every component that sets the pace has a leader by that leader's own word, which is after it has
+// renewed for the first time, until leaders of coordinated components are the oldest that there are, and until
+// they do their work.
 func (s *Script) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, settleTimeout, errors.New("not within "+settleTimeout.String()))
 	defer cancel()
 	return each(s.electing(s.opts.Elections[0]), func(c *Component) error {
-		return s.Recorder.WaitFor(ctx, c.String()+" has settled", c.settled)
+		if err := s.Recorder.WaitFor(ctx, c.String()+" has settled", c.settled); err != nil {
+			return err
+		}
+		return framework.WaitFor(ctx, c.String()+" to work", func(context.Context) (bool, error) {
+			return c.works(s.Recorder.Timeline()), nil
+		})
 	})
+}
+
+// works reports whether the leader has started what it leads for. kube-controller-manager exits if it loses its
+// kube-apiserver while it starts its controllers, so an operator must give it the time to do so.
+func (c *Component) works(t framework.Timeline) bool {
+	if c.Kind != framework.ControllerManagerKind {
+		return true
+	}
+	leader, ok := t.Leader(c.Lease)
+	if !ok {
+		return false
+	}
+	for _, instance := range c.Instances {
+		if instance.Name() != leader.Process.Name {
+			continue
+		}
+		log := instance.LogTail(1000)
+		_, log, _ = strings.Cut(log[max(strings.LastIndex(log, "acquired lease"), 0):], "Starting namespace controller")
+		return strings.Contains(log, "Caches are synced")
+	}
+	return false
 }
 
 func (c *Component) settled(t framework.Timeline) bool {

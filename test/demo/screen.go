@@ -137,7 +137,8 @@ func (s *screen) pin(lines []string) {
 
 func (s *screen) erase(b *bytes.Buffer) {
 	if s.drawn > 0 {
-		fmt.Fprintf(b, "\x1b[%dA\x1b[J", s.drawn)
+		// What the terminal echoes, such as ^C, goes too.
+		fmt.Fprintf(b, "\r\x1b[%dA\x1b[J", s.drawn)
 	}
 	s.drawn = 0
 }

@@ -69,6 +69,10 @@ func (e *evaluation) decide() Decision {
 		if stale := e.stale(); len(stale) > 0 {
 			return Decision{Action: Ping, Reason: ReasonCandidateTTL, Pings: stale}
 		}
+		// Rule 15.
+		if doubtful := e.doubtfulSuccessors(); len(doubtful) > 0 {
+			return Decision{Action: Ping, Reason: ReasonCandidateJoined, Pings: doubtful}
+		}
 	}
 	return d
 }
@@ -294,10 +298,9 @@ func (e *evaluation) better(v *Verdict) (best *Verdict, ping []string, passedOve
 		if e.Now.Before(e.Observed.benchedUntil(c.Name)) {
 			continue
 		}
-		if until := e.Observed.heldOffUntil(c.Name); e.Now.Before(until) {
+		if until, why := e.Observed.heldOff(c.Name); e.Now.Before(until) {
 			if passedOver.Reason == "" {
-				passedOver = Decision{Action: None, Reason: ReasonHoldOff, Candidate: c.Name, LookAgain: until,
-					Detail: "it lost the lease by expiry a while ago"}
+				passedOver = Decision{Action: None, Reason: ReasonHoldOff, Candidate: c.Name, LookAgain: until, Detail: why}
 			}
 			continue
 		}
@@ -336,7 +339,9 @@ func (e *evaluation) beforeVacancy(claim Claim, d Decision) Decision {
 	}
 	e.lookAgain(&d, end)
 	if ping := e.contenders(end, ""); len(ping) > 0 {
-		if d.Reason != ReasonEndOfTerm && d.Reason != ReasonAwaitingTakeUp {
+		switch d.Reason {
+		case ReasonEndOfTerm, ReasonAwaitingTakeUp, ReasonUnseenClaim, ReasonContested, ReasonLeaseDeleted:
+		default:
 			d.Reason = ReasonExpiring
 		}
 		return Decision{Action: Ping, Reason: d.Reason, Candidate: d.Candidate, Pings: ping}
@@ -514,6 +519,31 @@ func (e *evaluation) stale() []string {
 	return ping
 }
 
+// doubtfulSuccessors returns who ranks above the best that is known to be there besides the holder, and has not been
+// heard of since another candidate joined. A process that is started again leaves a registration behind under its
+// former name, often one that ranks high: asked now, it does not hold up the next election (rule 15).
+func (e *evaluation) doubtfulSuccessors() []string {
+	var joined time.Time
+	for i := range e.ranking.best() {
+		if o := e.ranking.verdicts[i].Observed; !o.Initial {
+			joined = latest(joined, o.Seen)
+		}
+	}
+	var ping []string
+	for i := range e.ranking.best() {
+		c := &e.ranking.verdicts[i]
+		o := c.Observed
+		if c.Name == e.holder || !o.Pinged.IsZero() || e.Now.Before(e.Observed.benchedUntil(c.Name)) {
+			continue
+		}
+		if !o.lastSign().Before(joined) {
+			return ping
+		}
+		ping = append(ping, c.Name)
+	}
+	return ping
+}
+
 // nextCandidateDeadline returns when a candidate's standing changes by the passing of time alone.
 func (e *evaluation) nextCandidateDeadline() time.Time {
 	var next time.Time
@@ -532,7 +562,8 @@ func (e *evaluation) nextCandidateDeadline() time.Time {
 		}
 		consider(c.PriorityUntil)
 		consider(e.Observed.benchedUntil(c.Name))
-		consider(e.Observed.heldOffUntil(c.Name))
+		heldOff, _ := e.Observed.heldOff(c.Name)
+		consider(heldOff)
 	}
 	return next
 }

@@ -132,7 +132,7 @@ func TestBoundaries(t *testing.T) {
 			snapshot: func(t *testing.T) *Snapshot {
 				s := steady(t, 1)
 				s.Candidates = append(s.Candidates, candidateOf("n0", "1.20.0", 2))
-				s.Observed.lose("n0", at(-10))
+				s.Observed.lose("n0", at(-25))
 				return s
 			},
 			at: at(5), before: ReasonHoldOff, after: ReasonBetterCandidate,

@@ -82,6 +82,8 @@ const (
 	ReasonPreferredGone Reason = "PreferredGone"
 	// ReasonCandidateTTL: a candidate has not renewed for half its TTL.
 	ReasonCandidateTTL Reason = "CandidateTTL"
+	// ReasonCandidateJoined: a candidate that might succeed the holder was not heard of since another joined.
+	ReasonCandidateJoined Reason = "CandidateJoined"
 )
 
 // Reasons around a vacancy.
@@ -194,6 +196,8 @@ func (d Decision) why() string {
 		return fmt.Sprintf("%s, which was preferred, %s", d.Candidate, d.Detail)
 	case ReasonCandidateTTL:
 		return "not heard of for half the candidate TTL"
+	case ReasonCandidateJoined:
+		return "not heard of since another candidate joined"
 	case ReasonNoLease:
 		return "there is no lease yet"
 	case ReasonReleased:

@@ -80,8 +80,8 @@ type Appointment struct {
 
 // bench keeps a candidate that does not take up from being appointed.
 type bench struct {
-	until time.Time
-	count int
+	until, failed time.Time
+	count         int
 }
 
 // loss counts how often a candidate let its claim run out.
@@ -164,11 +164,11 @@ func (o *Observations) Wrote(d Decision, before, after *coordinationv1.Lease, no
 				count = a.Count + 1
 				if a.Count >= MaxAppointments {
 					// Its time on the bench is over; start again.
-					o.bench(a.Holder, time.Time{})
+					o.bench(a.Holder, now, now)
 					count = 1
 				}
 			case a.Count >= MaxAppointments:
-				o.bench(a.Holder, now)
+				o.bench(a.Holder, now, now.Add(o.benchTime(a.Holder)))
 			}
 		} else if before != nil && d.Reason == ReasonExpired && preferredOf(before) == "" && renewedByHolder(before) {
 			o.lose(o.Claim.Holder, now)
@@ -196,17 +196,17 @@ func (o *Observations) Wrote(d Decision, before, after *coordinationv1.Lease, no
 	}
 }
 
-// bench counts a candidate's failure to take up; from now on it is passed over for a while, unless now is zero.
-func (o *Observations) bench(candidate string, now time.Time) {
+// bench counts a candidate's failure to take up; until then it is passed over.
+func (o *Observations) bench(candidate string, now, until time.Time) {
 	if o.benches == nil {
 		o.benches = map[string]bench{}
 	}
-	b := o.benches[candidate]
-	if b.until = now; !now.IsZero() {
-		b.until = now.Add(backoff(benchBase, benchMax, b.count))
-	}
-	b.count++
-	o.benches[candidate] = b
+	o.benches[candidate] = bench{until: until, failed: now, count: o.benches[candidate].count + 1}
+}
+
+// benchTime returns how long the candidate is benched if it now fails to take up once more.
+func (o *Observations) benchTime(candidate string) time.Duration {
+	return backoff(benchBase, benchMax, o.benches[candidate].count)
 }
 
 func (o *Observations) lose(candidate string, now time.Time) {
@@ -223,18 +223,22 @@ func (o *Observations) lose(candidate string, now time.Time) {
 // benchedUntil returns until when the candidate is not to be appointed; in the past or zero if it may be.
 func (o *Observations) benchedUntil(candidate string) time.Time {
 	if a := o.Appointment; a != nil && a.Holder == candidate && a.Count >= MaxAppointments {
-		return o.Claim.End().Add(backoff(benchBase, benchMax, o.benches[candidate].count))
+		return o.Claim.End().Add(o.benchTime(candidate))
 	}
 	return o.benches[candidate].until
 }
 
-// heldOffUntil returns until when the candidate is not to be preferred to a healthy holder.
-func (o *Observations) heldOffUntil(candidate string) time.Time {
-	l, lost := o.losses[candidate]
-	if !lost {
-		return time.Time{}
+// heldOff returns until when the candidate is not to be preferred to a healthy holder, and why.
+func (o *Observations) heldOff(candidate string) (until time.Time, why string) {
+	if l, lost := o.losses[candidate]; lost {
+		until, why = l.at.Add(backoff(holdOffBase, holdOffMax, l.count-1)), "it lost the lease by expiry a while ago"
 	}
-	return l.at.Add(backoff(holdOffBase, holdOffMax, l.count-1))
+	if b, benched := o.benches[candidate]; benched {
+		if t := b.failed.Add(backoff(idleHoldOffBase, idleHoldOffMax, b.count-1)); t.After(until) {
+			until, why = t, "it was appointed a while ago and did not take up"
+		}
+	}
+	return until, why
 }
 
 // Forget drops what was remembered of a candidate that no longer exists.
@@ -266,7 +270,7 @@ func (o CandidateObservations) See(c *strategy.Candidate, now time.Time, initial
 	switch {
 	case o.Seen.IsZero() || o.uid != c.UID:
 		o = CandidateObservations{Seen: now, Initial: initial, uid: c.UID, renewed: c.Renewed}
-		if !initial && !c.Renewed.IsZero() {
+		if !initial && justCreated(c, now) {
 			o.Moved = now
 		}
 	case !c.Renewed.Equal(o.renewed):
@@ -274,6 +278,13 @@ func (o CandidateObservations) See(c *strategy.Candidate, now time.Time, initial
 		o.Pinged, o.Unanswered = time.Time{}, 0
 	}
 	return o
+}
+
+// justCreated reports whether a candidate that was not there before has shown itself by that. One that was found after
+// events were missed may have died since. Clocks that are off cost a ping here, and nothing else.
+func justCreated(c *strategy.Candidate, now time.Time) bool {
+	recent := func(t time.Time) bool { return now.Sub(t).Abs() <= DefaultElectionDuration }
+	return recent(c.Renewed) && (c.Created.IsZero() || recent(c.Created))
 }
 
 // lastSign returns when the candidate last gave a sign of life, or was first seen.

@@ -266,6 +266,43 @@ func TestAppointmentAgainAfterTheBench(t *testing.T) {
 	}
 }
 
+func heldOffUntil(o *Observations, candidate string) time.Time {
+	until, _ := o.heldOff(candidate)
+	return until
+}
+
+// TestBenchedDoNotPreempt: whoever did not take up is long not preferred to a healthy holder, or else one broken
+// candidate would take the lease from it again and again.
+func TestBenchedDoNotPreempt(t *testing.T) {
+	var o Observations
+	var l *coordinationv1.Lease
+	fail := func(now time.Time) {
+		for range MaxAppointments {
+			l = appointAgain(&o, l, "a", ReasonNotTakenUp, now)
+		}
+		l = appointAgain(&o, l, "b", ReasonNotTakenUp, now)
+	}
+	fail(at(0))
+	if got, want := heldOffUntil(&o, "a"), at(0).Add(idleHoldOffBase); !got.Equal(want) {
+		t.Errorf("held off until %s, want %s", got, want)
+	}
+	fail(at(1000))
+	if got, want := heldOffUntil(&o, "a"), at(1000).Add(2*idleHoldOffBase); !got.Equal(want) {
+		t.Errorf("the second time: until %s, want %s", got, want)
+	}
+	for range 20 {
+		fail(at(1000))
+	}
+	if got, want := heldOffUntil(&o, "a"), at(1000).Add(idleHoldOffMax); !got.Equal(want) {
+		t.Errorf("after many failures: until %s, want %s", got, want)
+	}
+	l = appointAgain(&o, l, "a", ReasonNotTakenUp, at(1000))
+	o.SeeLease(leaseOf("a", at(1000), at(1001), 15), at(1001))
+	if got := heldOffUntil(&o, "a"); !got.IsZero() {
+		t.Errorf("after it took up: until %s", got)
+	}
+}
+
 func TestHoldOffGrows(t *testing.T) {
 	var o Observations
 	lose := func(now time.Time) {
@@ -275,26 +312,26 @@ func TestHoldOffGrows(t *testing.T) {
 		o.SeeLease(leaseOf("b", now, now.Add(time.Second), 15), now.Add(time.Second))
 	}
 	lose(at(100))
-	if got, want := o.heldOffUntil("a"), at(100).Add(holdOffBase); !got.Equal(want) {
+	if got, want := heldOffUntil(&o, "a"), at(100).Add(holdOffBase); !got.Equal(want) {
 		t.Errorf("after the first loss: until %s, want %s", got, want)
 	}
 	lose(at(200))
-	if got, want := o.heldOffUntil("a"), at(200).Add(2*holdOffBase); !got.Equal(want) {
+	if got, want := heldOffUntil(&o, "a"), at(200).Add(2*holdOffBase); !got.Equal(want) {
 		t.Errorf("after the second loss: until %s, want %s", got, want)
 	}
 	for range 20 {
 		lose(at(200))
 	}
-	if got, want := o.heldOffUntil("a"), at(200).Add(holdOffMax); !got.Equal(want) {
+	if got, want := heldOffUntil(&o, "a"), at(200).Add(holdOffMax); !got.Equal(want) {
 		t.Errorf("after many losses: until %s, want %s", got, want)
 	}
 	forgotten := at(200).Add(lossMemory + 1)
 	lose(forgotten)
-	if got, want := o.heldOffUntil("a"), forgotten.Add(holdOffBase); !got.Equal(want) {
+	if got, want := heldOffUntil(&o, "a"), forgotten.Add(holdOffBase); !got.Equal(want) {
 		t.Errorf("after a long time: until %s, want %s", got, want)
 	}
 	o.Forget("a")
-	if got := o.heldOffUntil("a"); !got.IsZero() {
+	if got := heldOffUntil(&o, "a"); !got.IsZero() {
 		t.Errorf("after it was forgotten: until %s", got)
 	}
 }
@@ -316,7 +353,7 @@ func TestNoHoldOffFor(t *testing.T) {
 			var o Observations
 			o.SeeLease(tt.before, at(0))
 			appointAgain(&o, tt.before, "b", tt.why, at(20))
-			if got := o.heldOffUntil("a"); !got.IsZero() {
+			if got := heldOffUntil(&o, "a"); !got.IsZero() {
 				t.Errorf("held off until %s", got)
 			}
 		})
@@ -389,12 +426,27 @@ func TestReleaseByAFormerHolder(t *testing.T) {
 }
 
 func TestCandidateObservations(t *testing.T) {
-	c := &strategy.Candidate{Name: "a", UID: "1", Renewed: at(-100)}
-	o := CandidateObservations{}.See(c, at(0), false)
-	if o.Initial || !o.Moved.Equal(at(0)) {
-		t.Errorf("seen created: %+v", o)
+	for _, tt := range []struct {
+		name             string
+		created, renewed time.Time
+		alive            bool
+	}{
+		{"just now", at(-1), at(-0.5), true},
+		{"just now, by a stamp without a creation time", time.Time{}, at(-0.5), true},
+		{"an election duration ago", at(-5), at(-5), true},
+		{"longer ago", at(-5).Add(-1), at(-0.5), false},
+		{"with an old stamp", at(-1), at(-5).Add(-1), false},
+		{"with a stamp from the future", at(-1), at(3600), false},
+		{"without a stamp", at(-1), time.Time{}, false},
+	} {
+		c := &strategy.Candidate{Name: "a", UID: "1", Created: tt.created, Renewed: tt.renewed}
+		o := CandidateObservations{}.See(c, at(0), false)
+		if alive := o.Moved.Equal(at(0)); o.Initial || alive != tt.alive {
+			t.Errorf("seen created, %s: %+v", tt.name, o)
+		}
 	}
-	o = CandidateObservations{}.See(c, at(0), true)
+	c := &strategy.Candidate{Name: "a", UID: "1", Renewed: at(-100)}
+	o := CandidateObservations{}.See(c, at(0), true)
 	if !o.Initial || !o.Moved.IsZero() || !o.Seen.Equal(at(0)) {
 		t.Errorf("found there: %+v", o)
 	}
@@ -415,7 +467,7 @@ func TestCandidateObservations(t *testing.T) {
 		t.Errorf("acked after its clock was set back: %+v", o)
 	}
 	again := back
-	again.UID = "2"
+	again.UID, again.Renewed = "2", at(8)
 	o = o.Ping(at(7)).See(&again, at(8), false)
 	if !o.Seen.Equal(at(8)) || !o.Pinged.IsZero() || !o.Moved.Equal(at(8)) {
 		t.Errorf("created anew: %+v", o)

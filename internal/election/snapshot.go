@@ -98,9 +98,16 @@ const (
 
 	// holdOffBase and holdOffMax bound how long a candidate that lost a lease by expiry is not preferred to
 	// a healthy holder. The count is forgotten after lossMemory without a loss.
-	holdOffBase = 15 * time.Second
+	// client-go's electors go on for up to 10 s after they were paused, and then exit: until then their
+	// LeaseCandidate answers, but they would not take up.
+	holdOffBase = 30 * time.Second
 	holdOffMax  = 5 * time.Minute
 	lossMemory  = 30 * time.Minute
+
+	// idleHoldOffBase and idleHoldOffMax bound how long a candidate that was benched is not preferred to a
+	// healthy holder: longer than the bench, since each time that it does not take up, nobody leads meanwhile.
+	idleHoldOffBase = 10 * time.Minute
+	idleHoldOffMax  = 2 * time.Hour
 
 	// ignoredHoldOff is how long a holder that wiped its preferredHolder and renewed is left alone: it does
 	// not obey, and would wipe it at each renewal.

@@ -162,6 +162,8 @@ func TestBoundaries(t *testing.T) {
 			name: "half the candidate TTL has passed",
 			snapshot: func(t *testing.T) *Snapshot {
 				s := steady(t, 1)
+				// So that nobody has joined since.
+				s.Candidates[0].Observed.Initial = true
 				s.Candidates = append(s.Candidates, candidateOf("n9", "1.39.0", 5-15*60))
 				return s
 			},

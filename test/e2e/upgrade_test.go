@@ -31,6 +31,9 @@ func TestSkewedUpgrade(t *testing.T) {
 	begun := time.Now()
 	script, err := upgrade.New(t.Context(), cluster, upgrade.Options{
 		Elections: []upgrade.Election{upgrade.Coordinated, upgrade.Plain},
+		// Twice the default: beside other tests a kube-apiserver can take 10 s to restart, and if a leader gives up
+		// meanwhile, no candidate of its version is left in the middle of the rollback.
+		RenewDeadline: 2 * renewDeadline,
 		OnStep: func(s upgrade.Step) {
 			if s.Done {
 				t.Logf("%5.1fs  step %d of %d, %v of %s from %s to %s: %.1fs", time.Since(begun).Seconds(),

@@ -66,7 +66,7 @@ func (s *Script) because(t framework.Timeline, h framework.Handoff) string {
 	if h.To.Process.Emulation < h.From.Process.Emulation {
 		return fmt.Sprintf("older than %s (%s)", h.From.Process.Node, h.From.Process.Emulation)
 	}
-	if away := longestAway(t, h.From); away > patience {
+	if away := s.longestAway(t, h.From); away > s.patience() {
 		return fmt.Sprintf("kube-apiserver of %s away for %.1f s", h.From.Process.Node, away.Seconds())
 	}
 	return ""
@@ -74,15 +74,15 @@ func (s *Script) because(t framework.Timeline, h framework.Handoff) string {
 
 // patience is how long a leader surely does without its kube-apiserver: its renew deadline, less two of its
 // retries, for when the last renewal before and the first one after are due.
-const patience = 10*time.Second - 2*2400*time.Millisecond
+func (s *Script) patience() time.Duration { return s.opts.RenewDeadline - 2*2400*time.Millisecond }
 
 // longestAway is the longest time, towards the end of a term, that the leader had no kube-apiserver.
-func longestAway(t framework.Timeline, term framework.Term) time.Duration {
+func (s *Script) longestAway(t framework.Timeline, term framework.Term) time.Duration {
 	var longest time.Duration
 	var gone time.Time
 	end := func(at time.Time) {
 		// What it survived is no reason.
-		if !gone.IsZero() && term.End.Sub(at) < patience {
+		if !gone.IsZero() && term.End.Sub(at) < s.patience() {
 			longest = max(longest, at.Sub(gone))
 		}
 		gone = time.Time{}

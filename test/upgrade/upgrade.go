@@ -56,6 +56,9 @@ type Options struct {
 	// Elections that go through it side by side, each with components of its own. The first one sets the pace: its
 	// leaders are waited for between steps. Default: Coordinated.
 	Elections []Election
+	// RenewDeadline of the components: how long a leader does without its kube-apiserver, whose restart takes longer
+	// the busier the machine is. Leases last 5 s longer. Default: 10 s, as the components have it.
+	RenewDeadline time.Duration
 	// CoordinatorBinary to run. Default: what framework.BuildCoordinator builds.
 	CoordinatorBinary string
 	// OnStep, if set, is called when a step begins and again, with Done set, when everything has settled.
@@ -148,6 +151,9 @@ func New(ctx context.Context, cluster *framework.Cluster, opts Options) (*Script
 	if len(opts.Elections) == 0 {
 		opts.Elections = []Election{Coordinated}
 	}
+	if opts.RenewDeadline == 0 {
+		opts.RenewDeadline = 10 * time.Second
+	}
 	s := &Script{Cluster: cluster, opts: opts, replaced: map[processRun]bool{}}
 	var err error
 	if s.Recorder, err = cluster.Record(ctx, framework.RecorderOptions{Namespaces: []string{metav1.NamespaceSystem}}); err != nil {
@@ -238,7 +244,10 @@ func (s *Script) startComponents(ctx context.Context, election Election, i int) 
 		if c.Kind == framework.SchedulerKind {
 			start = node.StartScheduler
 		}
-		opts := framework.ComponentOptions{EmulationVersion: older, Plain: c.Election == Plain}
+		opts := framework.ComponentOptions{
+			EmulationVersion: older, Plain: c.Election == Plain,
+			LeaseDuration: s.opts.RenewDeadline + 5*time.Second, RenewDeadline: s.opts.RenewDeadline,
+		}
 		if opts.Plain {
 			opts.LeaseName = leaseName(c.Kind, c.Election)
 		}

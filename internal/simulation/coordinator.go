@@ -56,8 +56,10 @@ type Coordinator struct {
 	dirty bool
 	look  *timer
 
-	// resting is the last decision that wrote nothing.
+	// resting is the sentence of the last decision that wrote nothing, and heldOff whether that one held a better
+	// candidate off.
 	resting string
+	heldOff bool
 	// streak counts decisions carried out since steady.
 	streak int
 	steady time.Duration
@@ -365,6 +367,7 @@ func (c *Coordinator) decide() {
 	}
 	d := election.Decide(s)
 	c.w.decided(c, s, d)
+	c.heldOff = d.Reason == election.ReasonHoldOff
 	if d.Action == election.None {
 		if text := d.Sentence(); text != c.resting {
 			c.resting = text

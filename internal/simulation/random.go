@@ -388,6 +388,11 @@ func (f *faults) settled() {
 	if leader.Plain || leader.Disobedient && w.FieldsKept || w.server.candidates[leader.name] == nil {
 		return
 	}
+	for _, c := range w.coordinators {
+		if c.heldOff {
+			return
+		}
+	}
 	for _, c := range w.candidates {
 		if c.running && !c.Plain && f.merit(c, leader) < 0 && w.server.candidates[c.name] != nil {
 			w.violated("%s leads in the end, but %s is better", leader.name, c.name)

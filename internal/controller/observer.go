@@ -44,6 +44,8 @@ type Observer struct {
 	leases     map[types.NamespacedName]*leaseState
 	// leaseOf maps a candidate to the lease that it was last seen to name.
 	leaseOf map[types.NamespacedName]types.NamespacedName
+	// gone counts what was deleted since the last sweep.
+	gone int
 }
 
 // leaseState is what is known of one lease.
@@ -186,6 +188,7 @@ func (o *Observer) apply(st *leaseState, s sighting) LeaseSeen {
 	if s.deleted {
 		st.lease = nil
 		st.observed.SeeDeleted(o.now(), s.missed)
+		o.sweep()
 		return seen
 	}
 	st.lease = s.lease
@@ -229,9 +232,14 @@ func (o *Observer) SeeCandidate(c *strategy.Candidate, initial bool) []types.Nam
 	id := types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
 	key := types.NamespacedName{Namespace: c.Namespace, Name: c.LeaseName}
 	decide := []types.NamespacedName{key}
-	if old, known := o.leaseOf[id]; known && old != key {
-		o.forget(old, c.Name)
-		decide = append(decide, old)
+	if old, known := o.leaseOf[id]; known {
+		if parseVersion(c.ResourceVersion) < parseVersion(o.leases[old].candidates[c.Name].candidate.ResourceVersion) {
+			return nil
+		}
+		if old != key {
+			o.forget(old, c.Name)
+			decide = append(decide, old)
+		}
 	}
 	o.leaseOf[id] = key
 	st := o.state(key)
@@ -242,8 +250,6 @@ func (o *Observer) SeeCandidate(c *strategy.Candidate, initial bool) []types.Nam
 			st.candidates = map[string]*candidateState{}
 		}
 		st.candidates[c.Name] = cs
-	} else if parseVersion(c.ResourceVersion) < parseVersion(cs.candidate.ResourceVersion) {
-		return nil
 	}
 	cs.candidate = c
 	cs.observed = cs.observed.See(c, o.now(), initial)
@@ -268,9 +274,20 @@ func (o *Observer) forget(key types.NamespacedName, candidate string) {
 	st := o.state(key)
 	delete(st.candidates, candidate)
 	st.observed.Forget(candidate)
-	if st.lease == nil && len(st.candidates) == 0 && !o.now().Before(st.observed.Claim.End()) {
-		delete(o.leases, key)
+	o.sweep()
+}
+
+// sweep forgets, once in a while, the leases that are gone and that nobody wants to lead. Those whose claim still runs
+// are kept: a candidate that comes now must wait for it.
+func (o *Observer) sweep() {
+	const least = 16
+	if o.gone++; o.gone < least+len(o.leases)/4 {
+		return
 	}
+	o.gone = 0
+	maps.DeleteFunc(o.leases, func(_ types.NamespacedName, st *leaseState) bool {
+		return st.lease == nil && len(st.candidates) == 0 && !st.writing && !o.now().Before(st.observed.Claim.End())
+	})
 }
 
 // parseVersion reads a resourceVersion. They are numbers that grow (KEP-5504); an unknown form counts as newest.

@@ -85,7 +85,7 @@ func terms(t framework.Timeline, lease string, name func(framework.Term) string)
 	for i, term := range leaders {
 		text := fmt.Sprintf("%s: %s leads", bare(lease), name(term))
 		if i > 0 {
-			text += fmt.Sprintf(", after %.1f s without a leader", term.Start.Sub(leaders[i-1].End).Seconds())
+			text += since(leaders[i-1], term, name)
 		}
 		key := fmt.Sprint(lease, " ", i)
 		all = append(all, news{term.Start, key + " begins", green, text})
@@ -94,6 +94,15 @@ func terms(t framework.Timeline, lease string, name func(framework.Term) string)
 		}
 	}
 	return all
+}
+
+// since tells what was between two terms.
+func since(before, term framework.Term, name func(framework.Term) string) string {
+	if before.Ongoing || before.End.After(term.Start) {
+		// It hangs, or it is not aware of its loss yet.
+		return fmt.Sprintf(", and %s has not said that it stopped", name(before))
+	}
+	return fmt.Sprintf(", after %.1f s without a leader", term.Start.Sub(before.End).Seconds())
 }
 
 // news tells a decision in the coordinator's own words.

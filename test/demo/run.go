@@ -123,7 +123,8 @@ kubectl annotate leasecandidate cat lease-coordinator.dev/priority-
 kubectl delete lease controller         put back before anybody else can lead
 pkill -KILL -f -- --name=ben            a crash: ben is started again, goes on
 pkill -STOP -f -- --name=ben            a hang: another one leads, in about 15 s
-pkill -CONT -f -- --name=ben            ben loses its lease, then leads again
+pkill -CONT -f -- --name=ben            client-go takes up to 10 s to notice its
+                                        loss; then ben joins and leads again
 
 Ctrl-C ends it and leaves nothing behind.
 `

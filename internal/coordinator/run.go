@@ -24,9 +24,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
@@ -37,6 +39,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -139,6 +142,7 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 	}
 	mgr, err := manager.New(config, manager.Options{
 		Scheme:                 clientgoscheme.Scheme,
+		MapperProvider:         newMapper,
 		Logger:                 logger,
 		Metrics:                metricsOptions,
 		HealthProbeBindAddress: o.HealthAddress,
@@ -195,6 +199,21 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 		return nil, fmt.Errorf("adding to the manager: %w", err)
 	}
 	return c, nil
+}
+
+// newMapper maps the kinds that the coordinator uses to their resources. They are known; the default, which asks the
+// API server, could not even be created while that is away.
+func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, object := range append(leaseapi.Kinds(), &coordinationv1.Lease{}) {
+		kind, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
+		if err != nil {
+			return nil, fmt.Errorf("mapping kinds to resources: %w", err)
+		}
+		mapper.Add(kind, meta.RESTScopeNamespace)
+	}
+	mapper.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
+	return mapper, nil
 }
 
 // watchFailed logs, in one line, a watch that failed, and has the reason found out; client-go tries again.

@@ -32,6 +32,15 @@ import (
 var ErrNoCandidates = errors.New("the API server serves no LeaseCandidate in coordination.k8s.io/v1beta1 or v1alpha2; " +
 	"start kube-apiserver with --runtime-config=coordination.k8s.io/v1beta1=true")
 
+// Kinds returns an empty object of each kind of LeaseCandidate that this coordinator understands.
+func Kinds() []client.Object {
+	var objects []client.Object
+	for _, kind := range nativeKinds {
+		objects = append(objects, kind.New())
+	}
+	return objects
+}
+
 // ServedCandidates asks the API server which kind of LeaseCandidate it serves. It returns ErrNoCandidates if none.
 func ServedCandidates(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (CandidateKind, error) {
 	for _, kind := range nativeKinds {

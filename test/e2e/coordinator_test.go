@@ -147,12 +147,19 @@ func TestCoordinatorWaits(t *testing.T) {
 	t.Parallel()
 	cluster := framework.New(t, framework.Options{NoLeaseCandidateAPI: true})
 	ctx, node := t.Context(), cluster.Nodes[0]
+	const soon = 15 * time.Second
+	away := []string{"refused", strings.TrimPrefix(node.APIServer.URL(), "https://")}
+	if err := node.APIServer.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
 	c, err := node.StartCoordinator(ctx, framework.CoordinatorOptions{NoWait: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-
-	const soon = 15 * time.Second
+	waitUnready(ctx, t, c, soon, away...)
+	if err := node.APIServer.StartAgain(ctx); err != nil {
+		t.Fatal(err)
+	}
 	waitUnready(ctx, t, c, soon, "list leases.coordination.k8s.io in all namespaces", "patch leasecandidates.coordination.k8s.io",
 		fmt.Sprintf("update leases.coordination.k8s.io in namespace %q", framework.CoordinatorNamespace))
 	if err := cluster.ApplyKustomization(ctx, "config/rbac"); err != nil {
@@ -162,7 +169,7 @@ func TestCoordinatorWaits(t *testing.T) {
 	if err := node.APIServer.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	waitUnready(ctx, t, c, soon, "refused", strings.TrimPrefix(node.APIServer.URL(), "https://"))
+	waitUnready(ctx, t, c, soon, away...)
 	for _, reason := range []string{"does not allow", "serves no LeaseCandidate", "refused"} {
 		if len(c.LogLines("Coordinator cannot work; trying again", reason)) == 0 {
 			t.Errorf("the log does not say %q", reason)

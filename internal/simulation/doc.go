@@ -29,7 +29,22 @@
 //
 // # What the model does not show
 //
-// Clocks run at equal rates and never step. A response that comes later than MaxResponse is out of bounds: an
-// elector with client-go's defaults that learns of its own renewal more than 3 s after the server applied it may
-// work past its claim (2 s until it tries again and 10 s until it gives up, of 15 s), whoever coordinates it.
+// Clocks run at equal rates and never step. A Lease is not deleted while plain electors wait for it: they take a Lease
+// that is not there, whoever works.
+//
+// # What no coordinator can prevent
+//
+// Some overlaps of two leaders are client-go's own. They are counted, not held against the coordinator, unless it
+// names somebody meanwhile:
+//
+//   - An elector that was paused for longer than its claim works on for up to its renew deadline when it wakes.
+//   - An elector that learns of its own renewal late counts from then. With the defaults it may work past its claim if
+//     that is more than 3 s after the server applied it (2 s until it tries again and 10 s until it gives up, of 15 s);
+//     so responses take at most MaxResponse here.
+//   - A plain elector whose renewal was applied and timed out writes the same stamp again in the same attempt. That
+//     changes nothing on the server, but it believes that it has renewed just now.
+//   - A release goes by what the elector observed last, on the Lease as it is now: a former holder may wipe out its
+//     successor. The coordinator doubts such a release for a while; a plain elector takes the lease at once.
+//   - Records are compared with their times cut to seconds: a renewal that falls into the same second of another clock
+//     as the one before it is not seen.
 package simulation

@@ -364,6 +364,9 @@ func (e *elector) acquireOrRenew(round int, now time.Time, mine record, done fun
 			mine.acquire, mine.transitions = old.acquire, old.transitions
 		} else {
 			mine.transitions = old.transitions + 1
+			// Whoever renews within the same second of its clock as the record that was observed, is not seen to:
+			// with clocks that differ, that second may be any.
+			e.p.doubtful = e.p.doubtful || old.holder != "" && old != e.observed
 		}
 		e.updateAs(round, mine, done)
 	})

@@ -39,7 +39,7 @@ func TestLeaderClockBehind(t *testing.T) {
 		}
 		a.candidate("n36", "1.36")
 		a.waitLeader("n36", failover)
-		a.neverTwo()
+		a.safe()
 		a.longestGap(leaseDuration - renewDeadline + poll + slack)
 	})
 }
@@ -56,7 +56,7 @@ func TestLeaderClockAhead(t *testing.T) {
 		a.waitCandidate("n37")
 		a.must(leader.Kill(a.ctx))
 		a.waitLeader("n37", failover)
-		a.neverTwo()
+		a.safe()
 		a.longestGap(failover)
 	})
 }
@@ -88,7 +88,7 @@ func TestPingsReachCandidatesWhoseClocksAreOff(t *testing.T) {
 		if got, ok := timeline.Leader(a.lease); !ok || got.Identity == "n35" {
 			t.Errorf("leader = %v", got)
 		}
-		a.neverTwo()
+		a.safe()
 		a.longestGap(failover)
 	})
 }

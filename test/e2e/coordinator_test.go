@@ -317,7 +317,7 @@ func TestCoordinatorOperations(t *testing.T) {
 	if released := lock.Timeline().Of(lockName, framework.LeaseReleased); len(released) != 1 || released[0].Writer != active.Name() {
 		t.Errorf("releases of the coordinators' lock: %v", released)
 	}
-	a.neverTwo()
+	a.safe()
 }
 
 // waitMetricsSecured waits until the metrics endpoint serves, and asserts that it serves those who may read.

@@ -49,7 +49,7 @@ func TestLeaseDeletedUnderLeader(t *testing.T) {
 		if *after.Spec.LeaseTransitions != *before.Spec.LeaseTransitions || !after.Spec.AcquireTime.Equal(before.Spec.AcquireTime) {
 			t.Errorf("the Lease was not put back as it was: %v, then %v", before.Spec, after.Spec)
 		}
-		a.neverTwo()
+		a.safe()
 	})
 }
 
@@ -75,7 +75,7 @@ func TestLeaseDeletedInHandOff(t *testing.T) {
 			t.Error("no fencing token after the Lease was re-created")
 		}
 		t.Logf("n36 leads %s after the Lease was deleted", a.rec.Timeline().Leaders(a.lease)[1].Start.Sub(deleted).Round(time.Millisecond))
-		a.neverTwo()
+		a.safe()
 		a.longestGap(leaseDuration - renewDeadline + poll + slack)
 	})
 }
@@ -99,6 +99,6 @@ func TestFencingTokenGrowsAcrossDeletion(t *testing.T) {
 		if now := *a.get().Spec.LeaseTransitions; now <= transitions {
 			t.Errorf("leaseTransitions went from %d to %d", transitions, now)
 		}
-		a.neverTwo()
+		a.safe()
 	})
 }

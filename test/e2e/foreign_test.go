@@ -144,7 +144,7 @@ func TestForeignLeases(t *testing.T) {
 	}
 	a.candidate("n35", "1.35")
 	a.waitLeader("n35", patience)
-	a.neverTwo()
+	a.safe()
 
 	for namespace, old := range before {
 		now := a.versions(namespace)
@@ -250,7 +250,7 @@ func TestMalformed(t *testing.T) {
 		a.waitLeader("n37", patience)
 		a.candidate("n36", "1.36")
 		a.waitLeader("n36", patience)
-		a.neverTwo()
+		a.safe()
 
 		if now := a.versions(lonely); len(now) != len(before) {
 			t.Errorf("%d leases without candidates, then %d", len(before), len(now))

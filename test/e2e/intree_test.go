@@ -148,7 +148,7 @@ func TestInTreeYield(t *testing.T) {
 	}
 	for _, lease := range []string{oldest, newest, foreign} {
 		a.lease = lease
-		a.neverTwo()
+		a.safe()
 	}
 }
 
@@ -229,7 +229,7 @@ func TestInTreeReplace(t *testing.T) {
 		t.Errorf("%s elects, not %s, which is active", by, standby.Name())
 	}
 
-	a.neverTwo()
+	a.safe()
 	a.oneCoordinatorAtATime(lock, inTree, coordinators)
 }
 

@@ -236,14 +236,18 @@ func (a *arena) observe(d time.Duration) {
 	}
 }
 
-// neverTwo asserts that no two leaders of the lease ever worked at once.
-func (a *arena) neverTwo() {
+// safe asserts that no two leaders of the lease ever worked at once, and that every write of a coordinator was a
+// compare-and-swap that changed something.
+func (a *arena) safe() {
 	a.Helper()
-	for _, o := range a.rec.Timeline().Overlaps(a.lease) {
+	timeline := a.rec.Timeline()
+	for _, o := range timeline.Overlaps(a.lease) {
 		a.Errorf("two leaders of %s at once, for %s: %s and %s", a.lease, o.Duration(), o.A, o.B)
 	}
-	if blind := a.rec.Timeline().Filter(func(e framework.Event) bool { return e.Blind && e.WriterKind == framework.CoordinatorKind }); len(blind) > 0 {
-		a.Errorf("a coordinator wrote without compare-and-swap: %v", blind)
+	for _, e := range timeline.Events {
+		if e.WriterKind == framework.CoordinatorKind && (e.Blind || e.Kind == framework.WriteWithoutEffect) {
+			a.Errorf("a coordinator's write was no compare-and-swap, or changed nothing: %v", e)
+		}
 	}
 }
 

@@ -67,7 +67,7 @@ func TestCoordinatorKilledInElection(t *testing.T) {
 			if extra > 3 {
 				t.Errorf("n37 was pinged %d times for one election", extra)
 			}
-			a.neverTwo()
+			a.safe()
 			a.longestGap(limit)
 		})
 	}
@@ -86,7 +86,7 @@ func TestAPIServerRestarted(t *testing.T) {
 		}
 		a.candidate("n35", "1.35")
 		a.waitLeader("n35", patience)
-		a.neverTwo()
+		a.safe()
 	})
 }
 
@@ -110,7 +110,7 @@ func TestStorageOutage(t *testing.T) {
 		term, err := a.rec.WaitForLeader(ctx, a.lease, func(t framework.Term) bool { return t.Start.After(back) || t.Ongoing })
 		a.must(err)
 		t.Logf("%s leads %s after the outage", term.Identity, term.Start.Sub(back).Round(time.Millisecond))
-		a.neverTwo()
+		a.safe()
 	})
 }
 

@@ -91,7 +91,7 @@ func TestSuccessorDiesAfterEndOfTerm(t *testing.T) {
 		a.must(best.Kill(a.ctx))
 		term := a.waitLeader("n36", failover)
 		t.Logf("n36 leads %s after the end of n37's term was written", term.Start.Sub(told.Time).Round(time.Millisecond))
-		a.neverTwo()
+		a.safe()
 		// n37 works for up to its renew deadline after its last renewal; then nobody does until its claim is over.
 		a.longestGap(leaseDuration - renewDeadline + poll + slack)
 	})
@@ -135,6 +135,6 @@ func TestDeadBetterCandidates(t *testing.T) {
 		// One of them returns, under the same name: it leads.
 		a.candidate(names[1], "1.36")
 		a.waitLeader(names[1], patience)
-		a.neverTwo()
+		a.safe()
 	})
 }

@@ -96,7 +96,7 @@ func TestUncoordinatedHolder(t *testing.T) {
 				if got := a.leaders(); !slices.Equal(got, []string{"plain", "n36", "plain-again"}) {
 					t.Errorf("leaders = %v", got)
 				}
-				a.neverTwo()
+				a.safe()
 			})
 		})
 	}

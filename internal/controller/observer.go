@@ -36,10 +36,11 @@ var inTreeLock = types.NamespacedName{Namespace: v1alpha1.InTreeLockNamespace, N
 // holds nothing that a restart may not forget. Safe for concurrent use.
 type Observer struct {
 	now      func() time.Time
-	since    time.Time
 	identity string
 
-	mu         sync.Mutex
+	mu sync.Mutex
+	// since is when the watch of Leases had shown all there were; zero before.
+	since      time.Time
 	fieldsKept bool
 	leases     map[types.NamespacedName]*leaseState
 	// leaseOf maps a candidate to the lease that it was last seen to name.
@@ -60,14 +61,15 @@ type leaseState struct {
 	// writing is set while a write to the lease is under way. What the watch shows meanwhile is put aside, or
 	// else the coordinator might take its own write for somebody else's.
 	writing bool
-	aside   *sighting
+	aside   []sighting
 
 	// vacantSince is when the lease was first found vacant; zero while it is not.
 	vacantSince time.Time
 	// appointedAt is when this coordinator last appointed a holder that has not taken up.
 	appointedAt time.Time
-	// said is the last decision without a write that was reported, so that it is reported once.
-	said string
+	// said and done are the sentences of the last decision to do nothing and to do something, so that one that
+	// stays is reported once.
+	said, done string
 }
 
 // sighting is one thing that the watch showed of a lease.
@@ -87,11 +89,24 @@ type candidateState struct {
 func NewObserver(identity string, fieldsKept bool, now func() time.Time) *Observer {
 	return &Observer{
 		now:        now,
-		since:      now(),
 		identity:   identity,
 		fieldsKept: fieldsKept,
 		leases:     map[types.NamespacedName]*leaseState{},
 		leaseOf:    map[types.NamespacedName]types.NamespacedName{},
+	}
+}
+
+// Watching records that the watch of Leases has shown all there are. From now on a Lease that is not known does not
+// exist, and was not deleted unseen.
+func (o *Observer) Watching() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.watching()
+}
+
+func (o *Observer) watching() {
+	if o.since.IsZero() {
+		o.since = o.now()
 	}
 }
 
@@ -127,7 +142,7 @@ func (o *Observer) coordinated() []types.NamespacedName {
 func (o *Observer) state(key types.NamespacedName) *leaseState {
 	st := o.leases[key]
 	if st == nil {
-		st = &leaseState{observed: election.Observations{Since: o.since}}
+		st = &leaseState{}
 		o.leases[key] = st
 	}
 	return st
@@ -171,7 +186,7 @@ func (o *Observer) see(key types.NamespacedName, s sighting) LeaseSeen {
 	defer o.mu.Unlock()
 	st := o.state(key)
 	if st.writing {
-		st.aside = &s
+		st.aside = append(st.aside, s)
 		return LeaseSeen{}
 	}
 	return o.apply(st, s)
@@ -308,7 +323,7 @@ type decided struct {
 	fieldsKept bool
 	// vacantFor is how long the lease has been vacant.
 	vacantFor time.Duration
-	// news is set if the decision differs from the last one that was reported for this lease.
+	// news is set if the decision differs from the last one of its kind, to do nothing or something.
 	news bool
 }
 
@@ -318,6 +333,9 @@ func (o *Observer) decide(key types.NamespacedName, settings *election.Settings)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	st, now := o.state(key), o.now()
+	// The controller decides only after its caches have synced.
+	o.watching()
+	st.observed.Since = o.since
 	d := decided{before: st.lease, fieldsKept: o.fieldsKept, snapshot: election.Snapshot{
 		Now: now, Key: key,
 		Candidates:   make([]election.Candidate, 0, len(st.candidates)),
@@ -345,8 +363,12 @@ func (o *Observer) decide(key types.NamespacedName, settings *election.Settings)
 			st.vacantSince = time.Time{}
 		}
 	}
-	if said := string(d.Reason) + "\x00" + d.Holder + "\x00" + d.Candidate + "\x00" + d.Detail; d.Action == election.None && said != st.said {
-		st.said, d.news = said, true
+	said := &st.said
+	if d.Action != election.None {
+		said = &st.done
+	}
+	if sentence := d.Sentence(); sentence != *said {
+		*said, d.news = sentence, true
 	}
 	return d
 }
@@ -402,13 +424,18 @@ func (o *Observer) failed(key types.NamespacedName) LeaseSeen {
 }
 
 func (o *Observer) end(st *leaseState) LeaseSeen {
-	st.writing = false
 	aside := st.aside
-	st.aside = nil
-	if aside == nil {
-		return LeaseSeen{}
+	st.writing, st.aside = false, nil
+	var all LeaseSeen
+	for _, s := range aside {
+		// All of them in order, since a claim depends on what went before a deletion.
+		seen := o.apply(st, s)
+		all.Decide = all.Decide || seen.Decide
+		if seen.Holder != "" {
+			all.Holder, all.TookUp = seen.Holder, seen.TookUp
+		}
 	}
-	return o.apply(st, *aside)
+	return all
 }
 
 // pinged records that the candidate was pinged. It may have acked before the server's answer arrived.

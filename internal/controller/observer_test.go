@@ -423,3 +423,47 @@ func TestNewsIsReportedOnce(t *testing.T) {
 		t.Error("the same decision is news twice")
 	}
 }
+
+// A take-up and a deletion that both come while a write is under way are seen in their order: the claim on the deleted
+// lease is that of a holder who works.
+func TestObserverKeepsTheOrderOfWhatWasPutAside(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	o := NewObserver("me", true, func() time.Time { return now })
+	key := types.NamespacedName{Namespace: "ns", Name: "l"}
+	holder, seconds := "n1", int32(15)
+	stamp := func(after time.Duration) *metav1.MicroTime { return &metav1.MicroTime{Time: now.Add(after)} }
+	lease := func(version string, renewed *metav1.MicroTime) *coordinationv1.Lease {
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "u", ResourceVersion: version},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: renewed},
+		}
+	}
+	o.state(key).writing = true
+	o.SeeLease(lease("2", stamp(time.Second)))
+	o.SeeLeaseDeleted(lease("3", stamp(time.Second)), false)
+	appointed := lease("1", stamp(0))
+	o.wrote(key, decided{Decision: election.Decision{Action: election.Appoint, Candidate: holder}, fieldsKept: true}, appointed)
+
+	st := o.state(key)
+	if st.lease != nil || st.observed.Appointment != nil {
+		t.Errorf("lease = %v, appointment = %v, want a deleted lease that was taken up", st.lease, st.observed.Appointment)
+	}
+	if claim := st.observed.Claim; claim.Holder != holder || !claim.RenewTime.Equal(now.Add(time.Second)) {
+		t.Errorf("claim = %+v, want that of the renewal before the deletion", claim)
+	}
+}
+
+// Until the watch of Leases has shown all there are, a Lease that is not known may well exist.
+func TestObserverCountsFromTheFirstList(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	o := NewObserver("me", true, func() time.Time { return now })
+	now = now.Add(time.Hour)
+	o.Watching()
+	began := now
+	now = now.Add(time.Second)
+	o.Watching()
+	d := o.decide(types.NamespacedName{Namespace: "ns", Name: "l"}, &election.Settings{})
+	if got := d.snapshot.Observed.Since; !got.Equal(began) {
+		t.Errorf("observed since %v, want %v", got, began)
+	}
+}

@@ -100,8 +100,10 @@ func (r *Reconciler) step(ctx context.Context, logger logr.Logger, key types.Nam
 		return r.lookAgain(d.LookAgain), false, nil
 	}
 	if r.DryRun {
-		r.Metrics.Written(key, d.Decision)
-		logger.Info("Decision not carried out: dry run", decisionValues(d.Decision)...)
+		if d.news {
+			r.Metrics.Written(key, d.Decision)
+			logger.Info("Decision not carried out: dry run", decisionValues(d.Decision)...)
+		}
 		return reconcile.Result{RequeueAfter: r.Settings.ElectionDuration}, false, nil
 	}
 	var err error

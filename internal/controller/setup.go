@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -72,6 +73,31 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 			return fmt.Errorf("watching for the election controller: %w", err)
 		}
 	}
+	if err := mgr.Add(watchingLeases{mgr.GetCache(), r.Observer}); err != nil {
+		return fmt.Errorf("watching for the election controller: %w", err)
+	}
+	return nil
+}
+
+// watchingLeases tells the observer when the watch of Leases has begun, on standbys too.
+type watchingLeases struct {
+	cache    cache.Cache
+	observer *Observer
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (watchingLeases) NeedLeaderElection() bool { return false }
+
+// Start implements manager.Runnable.
+func (w watchingLeases) Start(ctx context.Context) error {
+	// It is returned once it has synced.
+	if _, err := w.cache.GetInformer(ctx, &coordinationv1.Lease{}); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("waiting for the watch of Leases: %w", err)
+	}
+	w.observer.Watching()
 	return nil
 }
 

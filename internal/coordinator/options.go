@@ -127,7 +127,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.CandidateTTL, "candidate-ttl", o.CandidateTTL, "How long a candidate counts without renewing its LeaseCandidate. Candidates built on client-go renew every 5 minutes.")
 	fs.DurationVar(&o.TakeUpTimeout, "take-up-timeout", o.TakeUpTimeout, "How long an appointed candidate has to take up its lease before it is appointed again or passed over; at least 5s. 0 means a third of the lease duration that the last holder wrote, but at least 5s.")
 	fs.DurationVar(&o.MinTerm, "min-term", o.MinTerm, "How long a healthy leader stays in office before a better candidate is preferred.")
-	fs.BoolVar(&o.DryRun, "dry-run", o.DryRun, "Decide, log and count, but write to no Lease and no LeaseCandidate.")
+	fs.BoolVar(&o.DryRun, "dry-run", o.DryRun, "Decide, log and count, but write to no LeaseCandidate and to no Lease but the coordinator's own lock.")
 
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "Address of the metrics endpoint, host:port; '0' turns it off.")
 	fs.BoolVar(&o.MetricsSecure, "metrics-secure", o.MetricsSecure, "Serve metrics over HTTPS, to clients that the API server authenticates and authorizes.")

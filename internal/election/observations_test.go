@@ -242,7 +242,7 @@ func TestBenchGrows(t *testing.T) {
 		t.Errorf("the second time: benched until %s, want %s", got, want)
 	}
 	// Whoever takes up has served its time.
-	l = appointAgain(&o, l, "a", ReasonNotTakenUp, now)
+	appointAgain(&o, l, "a", ReasonNotTakenUp, now)
 	o.SeeLease(leaseOf("a", now, now.Add(time.Second), 15), now.Add(time.Second))
 	if got := o.benchedUntil("a"); !got.IsZero() {
 		t.Errorf("after it took up: benched until %s", got)

@@ -60,9 +60,8 @@ type Coordinator struct {
 	// candidate off.
 	resting string
 	heldOff bool
-	// streak counts decisions carried out since steady.
+	// streak counts decisions carried out since it last rested.
 	streak int
-	steady time.Duration
 }
 
 // candidateView is a candidate as the coordinator knows it.
@@ -79,15 +78,6 @@ func (w *World) AddCoordinator(name string, clockAhead time.Duration) *Coordinat
 	w.coordinators = append(w.coordinators, c)
 	c.start()
 	return c
-}
-
-func (w *World) coordinator(name string) *Coordinator {
-	for _, c := range w.coordinators {
-		if c.name == name {
-			return c
-		}
-	}
-	return nil
 }
 
 func (c *Coordinator) start() {

@@ -49,8 +49,6 @@ type invariants struct {
 
 	// Counts since the World began.
 	Appointments, LeaseWrites, Pings, Overlaps, Robberies int
-	// unanswered counts pings to each candidate since it last moved.
-	unanswered map[string]int
 }
 
 // Violation returns the first invariant that broke, or nil.

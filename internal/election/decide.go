@@ -57,6 +57,9 @@ func (e *evaluation) decide() Decision {
 	var stop Decision
 	if e.ranking, stop = e.rank(); stop.Reason != "" {
 		stop.Action = None
+		if stop.Reason == ReasonStrategyConflict {
+			return e.verifyVoters(stop)
+		}
 		return stop
 	}
 	if e.InTreeActive && e.ranking.name == v1alpha1.OldestEmulationVersion {
@@ -75,6 +78,24 @@ func (e *evaluation) decide() Decision {
 		}
 	}
 	return d
+}
+
+// verifyVoters asks those that were not heard of for a while, all of whom may have a vote in the conflict: the dead
+// have none, and must not block a lease that the living agree on (rule 3).
+func (e *evaluation) verifyVoters(conflict Decision) Decision {
+	for i := range e.ranking.best() {
+		c := &e.ranking.verdicts[i]
+		if !c.Observed.Pinged.IsZero() {
+			continue
+		}
+		if due := c.Observed.lastSign().Add(rePingMax); e.Now.Before(due) {
+			e.lookAgain(&conflict, due)
+		} else {
+			conflict.Action = Ping
+			conflict.Pings = append(conflict.Pings, c.Name)
+		}
+	}
+	return conflict
 }
 
 // claim returns the claim on the lease. What was observed should be of this very lease; if it is not, a claim that

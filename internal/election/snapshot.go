@@ -113,7 +113,8 @@ const (
 	// not obey, and would wipe it at each renewal.
 	ignoredHoldOff = 5 * time.Minute
 
-	// rePingMax bounds the back-off between pings of suspects while nobody else could lead.
+	// rePingMax bounds the back-off between pings of suspects while nobody else could lead, and is the time between
+	// pings of candidates whose strategies conflict.
 	rePingMax = time.Minute
 )
 

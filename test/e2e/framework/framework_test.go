@@ -172,7 +172,14 @@ func TestCandidates(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	rec.Mark("freeze a, let b take over")
+	rec.Mark("freeze a between two renewals, let b take over")
+	// In the middle of a renewal its renew deadline would have passed when it is continued, and it would stop at once.
+	renewals := len(rec.Timeline().Of(lease, framework.LeaseRenewed))
+	if err := rec.WaitFor(ctx, "the next renewal of a", func(tl framework.Timeline) bool {
+		return len(tl.Of(lease, framework.LeaseRenewed)) > renewals
+	}); err != nil {
+		t.Fatal(err)
+	}
 	if err := a.Freeze(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,10 @@ func TestCoordinatorKilledInElection(t *testing.T) {
 func TestAPIServerRestarted(t *testing.T) {
 	t.Parallel()
 	eachFlavour(t, func(t *testing.T, flavour framework.Flavour) {
-		a := newOutageArena(t, flavour)
+		// A busy machine can take longer to restart it than the usual renew deadline.
+		a := newOutageArena(t, flavour, func(o *framework.CandidateOptions) {
+			o.LeaseDuration, o.RenewDeadline = 40*time.Second, 30*time.Second
+		})
 		leader, ok := a.rec.Timeline().Leader(a.lease)
 		a.must(a.node.APIServer.Restart(a.ctx, ""))
 		a.observe(leaseDuration)
@@ -125,15 +128,15 @@ func (a *arena) outage(d time.Duration) {
 
 // newOutageArena returns an arena on a cluster of its own, with a coordinator and a standby, a leader n36 and a
 // candidate n37, both of which compete again after a loss.
-func newOutageArena(t *testing.T, flavour framework.Flavour) *arena {
+func newOutageArena(t *testing.T, flavour framework.Flavour, change ...func(*framework.CandidateOptions)) *arena {
 	t.Helper()
 	cluster := framework.New(t, framework.Options{CoordinatedLeaderElection: flavour == framework.GateOn})
 	startCoordinators(t, t.Context(), cluster.Nodes[0], 2, coordinatorArgs(flavour)...)
 	a := newArenaOn(t, cluster)
-	rejoin := func(o *framework.CandidateOptions) { o.Rejoin = true }
-	a.candidate("n36", "1.36", rejoin)
+	change = append(change, func(o *framework.CandidateOptions) { o.Rejoin = true })
+	a.candidate("n36", "1.36", change...)
 	a.waitLeader("n36", patience)
-	a.candidate("n37", "1.37", rejoin)
+	a.candidate("n37", "1.37", change...)
 	a.waitCandidate("n37")
 	return a
 }

@@ -172,8 +172,9 @@ func TestInTreeReplace(t *testing.T) {
 	// elect ends the present term and returns who held the next election.
 	elect := func() string {
 		a.Helper()
-		// The in-tree coordinator may just be about to replace its own choice by an equal candidate.
-		ctx, cancel := context.WithTimeout(a.ctx, patience)
+		// The in-tree coordinator may just be about to replace its own choice by an equal candidate, and may choose
+		// one that is dead, several times.
+		ctx, cancel := context.WithTimeout(a.ctx, 2*patience)
 		defer cancel()
 		present, err := a.rec.WaitForLeader(ctx, a.lease, nil)
 		a.must(err)
@@ -275,7 +276,11 @@ func (a *arena) oneCoordinatorAtATime(lock *framework.Recorder, inTree string, c
 		if e.Writer != inTree {
 			continue
 		}
+		// It held the lock when the recording began.
 		var renewed time.Time
+		for _, seen := range lock.Timeline().Of(inTreeLock, framework.LeaseSeen) {
+			renewed = seen.Time
+		}
 		for _, held := range lock.Timeline().WritesTo(inTreeLock) {
 			if held.Writer == inTree && !held.Time.After(e.Time) {
 				renewed = held.Time

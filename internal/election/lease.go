@@ -40,13 +40,6 @@ func preferredOf(l *coordinationv1.Lease) string {
 	return *l.Spec.PreferredHolder
 }
 
-func strategyOf(l *coordinationv1.Lease) coordinationv1.CoordinatedLeaseStrategy {
-	if l == nil || l.Spec.Strategy == nil {
-		return ""
-	}
-	return *l.Spec.Strategy
-}
-
 func renewTimeOf(l *coordinationv1.Lease) time.Time {
 	if l.Spec.RenewTime == nil {
 		return time.Time{}

@@ -174,3 +174,10 @@ func TestWritePreferred(t *testing.T) {
 		t.Errorf("taken back: %+v", back.Spec)
 	}
 }
+
+func strategyOf(l *coordinationv1.Lease) coordinationv1.CoordinatedLeaseStrategy {
+	if l == nil || l.Spec.Strategy == nil {
+		return ""
+	}
+	return *l.Spec.Strategy
+}

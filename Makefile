@@ -44,6 +44,10 @@ PKG ?= ./internal/controller
 # Writes the ClusterRole to the folder $(1).
 generate-role = $(CONTROLLER_GEN) rbac:roleName=lease-coordinator,headerFile=hack/boilerplate.yaml.txt paths=./internal/... output:rbac:dir=$(1)
 
+# Writes the DeepCopy methods of the package in the folder $(1), to the folder $(2).
+generate-deepcopy = $(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./$(1) output:object:dir=$(2)
+DEEPCOPY := api/config/v1alpha1
+
 # No image is published yet, so there is no default that would work.
 need-img = @[[ -n '$(IMG)' ]] || { echo "which image? make $@ IMG=registry/name:tag"; exit 1; }
 
@@ -128,11 +132,15 @@ fmt: ## Format the Go code.
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
 
 .PHONY: generate
-generate: manifests ## Generate everything that is generated.
+generate: manifests deepcopy ## Generate everything that is generated.
 
 .PHONY: manifests
 manifests: ## Generate config/rbac/role.yaml from the markers in internal/.
 	$(call generate-role,config/rbac)
+
+.PHONY: deepcopy
+deepcopy: ## Generate the DeepCopy methods of API types.
+	$(foreach folder,$(DEEPCOPY),$(call generate-deepcopy,$(folder),$(folder)) &&) true
 
 ##@ Check the tree
 # These only read, so their order does not matter and make -j may run them at once. To add one: write
@@ -180,7 +188,9 @@ verify-modules: ## Check that go.mod and go.sum are tidy.
 .PHONY: verify-generated
 verify-generated: ## Check that generated files are up to date.
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(call generate-role,"$$tmp") && \
-	  diff -u config/rbac/role.yaml "$$tmp/role.yaml" || { echo "not up to date (run make generate)"; exit 1; }
+	  diff -u config/rbac/role.yaml "$$tmp/role.yaml" \
+	  $(foreach folder,$(DEEPCOPY),&& $(call generate-deepcopy,$(folder),"$$tmp") && diff -u $(folder)/zz_generated.deepcopy.go "$$tmp/zz_generated.deepcopy.go") || \
+	  { echo "not up to date (run make generate)"; exit 1; }
 
 .PHONY: verify-rules
 verify-rules: ## Check import rules, purity, licences, manifests, this help and more (hack/verify/rules.go).

@@ -29,6 +29,8 @@ type importRule struct {
 var importRules = []importRule{
 	{"api", nil,
 		"candidates in other people's programs import it"},
+	{"api/config", nil,
+		"it is the form of a file; what the file means is for the coordinator to say"},
 
 	{"internal/strategy", []string{"api"},
 		"ranking is pure: a strategy sees candidates and nothing else"},

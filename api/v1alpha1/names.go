@@ -28,7 +28,7 @@ const (
 	// across deletion and re-creation of the Lease, unlike spec.leaseTransitions.
 	FencingTokenAnnotation = Group + "/fencing-token"
 
-	// StrategyAnnotation stands for spec.strategy where the API server drops that field.
+	// StrategyAnnotation stands for spec.strategy where the API server drops that field: the coordinator writes it.
 	StrategyAnnotation = Group + "/strategy"
 
 	// PreferredHolderAnnotation stands for spec.preferredHolder where the API server drops that field.
@@ -36,10 +36,21 @@ const (
 
 	// PreemptionAnnotation with the value "never" keeps a healthy holder in office, whoever ranks above it.
 	PreemptionAnnotation = Group + "/preemption"
+
+	// StrategyOverrideAnnotation names the strategy by which the lease is to be led, whatever its candidates ask
+	// for. The coordinator's flags and configuration file go before it.
+	StrategyOverrideAnnotation = Group + "/strategy-override"
+
+	// PausedAnnotation with the value "true" has the coordinator observe the lease and write nothing to it or its
+	// candidates. A leader that goes is then replaced by nobody.
+	PausedAnnotation = Group + "/paused"
 )
 
 // PreemptionNever is the value of PreemptionAnnotation that forbids planned hand-offs.
 const PreemptionNever = "never"
+
+// PausedTrue is the value of PausedAnnotation that counts.
+const PausedTrue = "true"
 
 // Annotations on a LeaseCandidate.
 const (
@@ -82,4 +93,10 @@ const (
 const (
 	// OldestEmulationVersion is Kubernetes' own strategy (KEP-4355).
 	OldestEmulationVersion = coordinationv1.OldestEmulationVersion
+	// NewestBinaryVersion lets the highest binary version lead.
+	NewestBinaryVersion coordinationv1.CoordinatedLeaseStrategy = Group + "/NewestBinaryVersion"
+	// Spread shares leases out over nodes and zones, within the version rule of OldestEmulationVersion.
+	Spread coordinationv1.CoordinatedLeaseStrategy = Group + "/Spread"
+	// Sticky keeps whoever leads.
+	Sticky coordinationv1.CoordinatedLeaseStrategy = Group + "/Sticky"
 )

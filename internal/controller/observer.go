@@ -15,7 +15,9 @@
 package controller
 
 import (
+	"cmp"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -45,8 +47,13 @@ type Observer struct {
 	leases     map[types.NamespacedName]*leaseState
 	// leaseOf maps a candidate to the lease that it was last seen to name.
 	leaseOf map[types.NamespacedName]types.NamespacedName
+	// loads is where leases are led; loadChanged is set when others are to be decided on again for it.
+	loads       election.Loads
+	loadChanged bool
 	// gone counts what was deleted since the last sweep.
 	gone int
+	// forgotten is called, with the observer locked, for each lease that is swept away. May be nil.
+	forgotten func(types.NamespacedName)
 }
 
 // leaseState is what is known of one lease.
@@ -65,8 +72,18 @@ type leaseState struct {
 
 	// vacantSince is when the lease was first found vacant; zero while it is not.
 	vacantSince time.Time
+	// leaderlessSince is the same, until somebody leads again.
+	leaderlessSince time.Time
+	// termEndedAt is when this coordinator ended a term; zero once its successor leads.
+	termEndedAt time.Time
 	// appointedAt is when this coordinator last appointed a holder that has not taken up.
 	appointedAt time.Time
+	// intended is who is to be named by the decision that is being carried out.
+	intended string
+	// strategy is the one that the last decision went by.
+	strategy strategy.Strategy
+	// warned are the lease's warnings that were told.
+	warned []string
 	// said and done are the sentences of the last decision to do nothing and to do something, so that one that
 	// stays is reported once.
 	said, done string
@@ -82,6 +99,10 @@ type sighting struct {
 type candidateState struct {
 	candidate *strategy.Candidate
 	observed  election.CandidateObservations
+	// warned are the candidate's warnings that were told.
+	warned []string
+	// priorityOver is set when the end of its priority was told, or had passed before anybody saw it.
+	priorityOver bool
 }
 
 // NewObserver returns an observer that has seen nothing. identity is this coordinator's in its own lock. now is
@@ -95,6 +116,10 @@ func NewObserver(identity string, fieldsKept bool, now func() time.Time) *Observ
 		leaseOf:    map[types.NamespacedName]types.NamespacedName{},
 	}
 }
+
+// WhenForgotten has f called for each lease that is gone for good and of which nothing is remembered any more. Call it
+// before anything is observed; f must not call the observer.
+func (o *Observer) WhenForgotten(f func(types.NamespacedName)) { o.forgotten = f }
 
 // Watching records that the watch of Leases has shown all there are. From now on a Lease that is not known does not
 // exist, and was not deleted unseen.
@@ -156,6 +181,11 @@ type LeaseSeen struct {
 	TookUp time.Duration
 	// Holder is who took up.
 	Holder string
+	// Leaderless is how long the lease had no leader before that, and HandOff how long ago this coordinator had ended
+	// the term before; 0 if it was, or had, not.
+	Leaderless, HandOff time.Duration
+	// LookAt are other leases to decide on, since it concerns them.
+	LookAt []types.NamespacedName
 }
 
 // SeeLease records that the lease is as given.
@@ -179,6 +209,7 @@ func (o *Observer) SeeLeaseMissing(key types.NamespacedName) {
 	}
 	st.lease = nil
 	st.observed.SeeDeleted(o.now(), true)
+	o.weigh(key, st)
 }
 
 func (o *Observer) see(key types.NamespacedName, s sighting) LeaseSeen {
@@ -189,10 +220,12 @@ func (o *Observer) see(key types.NamespacedName, s sighting) LeaseSeen {
 		st.aside = append(st.aside, s)
 		return LeaseSeen{}
 	}
-	return o.apply(st, s)
+	seen := o.apply(key, st, s)
+	seen.LookAt = o.concerned(key)
+	return seen
 }
 
-func (o *Observer) apply(st *leaseState, s sighting) LeaseSeen {
+func (o *Observer) apply(key types.NamespacedName, st *leaseState, s sighting) LeaseSeen {
 	version := parseVersion(s.lease.ResourceVersion)
 	if version < st.version || version == st.version && !s.deleted {
 		return LeaseSeen{}
@@ -203,18 +236,61 @@ func (o *Observer) apply(st *leaseState, s sighting) LeaseSeen {
 	if s.deleted {
 		st.lease = nil
 		st.observed.SeeDeleted(o.now(), s.missed)
+		o.weigh(key, st)
 		o.sweep()
 		return seen
 	}
 	st.lease = s.lease
 	st.observed.SeeLease(leaseapi.Decode(s.lease, o.fieldsKept), o.now())
 	if awaited != nil && st.observed.Appointment == nil && st.observed.Claim.Holder == awaited.Holder {
-		seen.TookUp, seen.Holder = o.now().Sub(st.appointedAt), awaited.Holder
+		now := o.now()
+		seen.TookUp, seen.Holder = now.Sub(st.appointedAt), awaited.Holder
+		if !st.leaderlessSince.IsZero() {
+			seen.Leaderless = now.Sub(st.leaderlessSince)
+		}
+		if !st.termEndedAt.IsZero() {
+			seen.HandOff = now.Sub(st.termEndedAt)
+		}
+		st.leaderlessSince, st.termEndedAt = time.Time{}, time.Time{}
 	}
 	if awaited == nil && isRenewal(before, s.lease) {
 		seen.Decide = false
+		return seen
 	}
+	o.weigh(key, st)
 	return seen
+}
+
+// weigh counts who leads the lease, or is about to, for the decisions about others.
+func (o *Observer) weigh(key types.NamespacedName, st *leaseState) {
+	lease := st.lease
+	if lease != nil {
+		lease = leaseapi.Decode(lease, o.fieldsKept)
+	}
+	var leader *strategy.Candidate
+	if cs := st.candidates[cmp.Or(st.intended, election.Heir(lease))]; cs != nil {
+		leader = cs.candidate
+	}
+	_, spreads := st.strategy.(strategy.LoadDependent)
+	moving := spreads && (st.intended != "" || election.Moving(lease, &st.observed))
+	if o.loads.Set(key, leader, moving) {
+		o.loadChanged = true
+	}
+}
+
+// concerned returns, once, the leases to decide on since the load has changed, without that one.
+func (o *Observer) concerned(but types.NamespacedName) []types.NamespacedName {
+	if !o.loadChanged {
+		return nil
+	}
+	o.loadChanged = false
+	var keys []types.NamespacedName
+	for key, st := range o.leases {
+		if _, spreads := st.strategy.(strategy.LoadDependent); spreads && key != but && len(st.candidates) > 0 {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // isRenewal reports whether nothing but the stamp of an unchanged holder has moved: it postpones deadlines, and is
@@ -266,9 +342,13 @@ func (o *Observer) SeeCandidate(c *strategy.Candidate, initial bool) []types.Nam
 		}
 		st.candidates[c.Name] = cs
 	}
+	if cs.candidate == nil || !cs.candidate.PriorityUntil.Equal(c.PriorityUntil) {
+		cs.priorityOver = !c.PriorityUntil.IsZero() && !o.now().Before(c.PriorityUntil)
+	}
 	cs.candidate = c
 	cs.observed = cs.observed.See(c, o.now(), initial)
-	return decide
+	o.weigh(key, st)
+	return append(decide, o.concerned(key)...)
 }
 
 // SeeCandidateDeleted records that the candidate no longer exists, and returns the leases to decide on.
@@ -282,13 +362,14 @@ func (o *Observer) SeeCandidateDeleted(namespace, name string) []types.Namespace
 	}
 	delete(o.leaseOf, id)
 	o.forget(key, name)
-	return []types.NamespacedName{key}
+	return append([]types.NamespacedName{key}, o.concerned(key)...)
 }
 
 func (o *Observer) forget(key types.NamespacedName, candidate string) {
 	st := o.state(key)
 	delete(st.candidates, candidate)
 	st.observed.Forget(candidate)
+	o.weigh(key, st)
 	o.sweep()
 }
 
@@ -300,8 +381,14 @@ func (o *Observer) sweep() {
 		return
 	}
 	o.gone = 0
-	maps.DeleteFunc(o.leases, func(_ types.NamespacedName, st *leaseState) bool {
-		return st.lease == nil && len(st.candidates) == 0 && !st.writing && !o.now().Before(st.observed.Claim.End())
+	maps.DeleteFunc(o.leases, func(key types.NamespacedName, st *leaseState) bool {
+		if st.lease != nil || len(st.candidates) > 0 || st.writing || o.now().Before(st.observed.Claim.End()) {
+			return false
+		}
+		if o.forgotten != nil {
+			o.forgotten(key)
+		}
+		return true
 	})
 }
 
@@ -325,42 +412,59 @@ type decided struct {
 	vacantFor time.Duration
 	// news is set if the decision differs from the last one of its kind, to do nothing or something.
 	news bool
+	// notices are to be told, once.
+	notices []notice
+	// lookAt are other leases to decide on, since the decision concerns them.
+	lookAt []types.NamespacedName
 }
 
-// decide decides on the lease as it is known now. A decision that writes the lease must be followed by wrote or
-// failed.
+// notice is something about an object that its owner should hear of, once.
+type notice struct {
+	// candidate is whom it is about; nil for the Lease.
+	candidate *strategy.Candidate
+	// warning is an invalid value; "" for the end of the candidate's priority.
+	warning string
+}
+
+// decide decides on the lease as it is known now. A decision that writes the lease must be followed by wrote, failed or
+// abandon.
 func (o *Observer) decide(key types.NamespacedName, settings *election.Settings) decided {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	st, now := o.state(key), o.now()
 	// The controller decides only after its caches have synced.
 	o.watching()
-	st.observed.Since = o.since
-	d := decided{before: st.lease, fieldsKept: o.fieldsKept, snapshot: election.Snapshot{
-		Now: now, Key: key,
-		Candidates:   make([]election.Candidate, 0, len(st.candidates)),
-		Observed:     &st.observed,
-		InTreeActive: now.Before(o.inTreeActiveUntil()),
-		FieldsKept:   o.fieldsKept,
-		Settings:     settings,
-	}}
-	if st.lease != nil {
-		d.snapshot.Lease = leaseapi.Decode(st.lease, o.fieldsKept)
+	st.intended = ""
+	o.weigh(key, st)
+	d := decided{before: st.lease, fieldsKept: o.fieldsKept, snapshot: o.snapshot(key, st, now, settings)}
+	o.loads.Without(key, func(load strategy.Load) {
+		d.snapshot.Load = load
+		d.Decision = election.Decide(&d.snapshot)
+		d.snapshot.Load = strategy.Load{}
+	})
+	st.strategy = settings.Strategies.Get(d.Strategy)
+	switch d.Action {
+	case election.Appoint, election.Prefer, election.Revoke:
+		st.intended = d.Candidate
 	}
-	for _, cs := range st.candidates {
-		d.snapshot.Candidates = append(d.snapshot.Candidates, election.Candidate{Candidate: cs.candidate, Observed: cs.observed})
-	}
-	d.Decision = election.Decide(&d.snapshot)
+	o.weigh(key, st)
 	if d.Reason == election.ReasonInTree {
 		d.LookAgain = o.inTreeActiveUntil()
 	}
 	if d.Vacancy() && st.vacantSince.IsZero() {
 		st.vacantSince = now
+		if st.leaderlessSince.IsZero() {
+			st.leaderlessSince = now
+		}
 	}
 	if !st.vacantSince.IsZero() {
 		d.vacantFor = now.Sub(st.vacantSince)
 		if !d.Vacancy() {
 			st.vacantSince = time.Time{}
+			if st.observed.Appointment == nil {
+				// Somebody took the lease without being appointed.
+				st.leaderlessSince = time.Time{}
+			}
 		}
 	}
 	said := &st.said
@@ -370,7 +474,64 @@ func (o *Observer) decide(key types.NamespacedName, settings *election.Settings)
 	if sentence := d.Sentence(); sentence != *said {
 		*said, d.news = sentence, true
 	}
+	d.notices = st.notices(&d.snapshot)
+	d.lookAt = o.concerned(key)
 	return d
+}
+
+// snapshot returns all that a decision about the lease depends on, but the load.
+func (o *Observer) snapshot(key types.NamespacedName, st *leaseState, now time.Time, settings *election.Settings) election.Snapshot {
+	st.observed.Since = o.since
+	s := election.Snapshot{
+		Now: now, Key: key,
+		Candidates:   make([]election.Candidate, 0, len(st.candidates)),
+		Observed:     &st.observed,
+		InTreeActive: now.Before(o.inTreeActiveUntil()),
+		FieldsKept:   o.fieldsKept,
+		Settings:     settings,
+	}
+	if st.lease != nil {
+		s.Lease = leaseapi.Decode(st.lease, o.fieldsKept)
+	}
+	for _, cs := range st.candidates {
+		s.Candidates = append(s.Candidates, election.Candidate{Candidate: cs.candidate, Observed: cs.observed})
+	}
+	return s
+}
+
+// notices returns what is to be told of the lease and its candidates, and notes that it was.
+func (st *leaseState) notices(s *election.Snapshot) []notice {
+	var list []notice
+	tell := func(told *[]string, warnings []string, c *strategy.Candidate) {
+		if slices.Equal(*told, warnings) {
+			return
+		}
+		for _, w := range warnings {
+			if !slices.Contains(*told, w) {
+				list = append(list, notice{candidate: c, warning: w})
+			}
+		}
+		*told = warnings
+	}
+	tell(&st.warned, election.LeaseWarnings(s.Lease, s.Settings), nil)
+	for _, cs := range st.candidates {
+		c := cs.candidate
+		tell(&cs.warned, c.Warnings, c)
+		if !cs.priorityOver && c.Priority > 0 && !c.PriorityUntil.IsZero() && !s.Now.Before(c.PriorityUntil) {
+			cs.priorityOver = true
+			list = append(list, notice{candidate: c})
+		}
+	}
+	return list
+}
+
+// abandon says that a decision is not carried out.
+func (o *Observer) abandon(key types.NamespacedName) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	st := o.state(key)
+	st.intended = ""
+	o.weigh(key, st)
 }
 
 // inTreeActiveUntil returns until when the in-tree coordinator must be taken to be at work, by what is known of its
@@ -410,31 +571,41 @@ func (o *Observer) wrote(key types.NamespacedName, d decided, after *coordinatio
 	canonical := leaseapi.Decode(after, d.fieldsKept)
 	st.observed.Wrote(d.Decision, d.snapshot.Lease, canonical, now)
 	st.lease, st.version = after, parseVersion(after.ResourceVersion)
-	if d.Action == election.Appoint {
+	switch d.Action {
+	case election.Appoint:
 		st.appointedAt, st.vacantSince = now, time.Time{}
+	case election.Prefer, election.Revoke:
+		if st.termEndedAt.IsZero() {
+			st.termEndedAt = now
+		}
+	case election.ClearPreferred:
+		st.termEndedAt = time.Time{}
 	}
-	return o.end(st)
+	return o.end(key, st)
 }
 
 // failed closes a write that did not succeed, or of which that is not known.
 func (o *Observer) failed(key types.NamespacedName) LeaseSeen {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.end(o.state(key))
+	return o.end(key, o.state(key))
 }
 
-func (o *Observer) end(st *leaseState) LeaseSeen {
+func (o *Observer) end(key types.NamespacedName, st *leaseState) LeaseSeen {
 	aside := st.aside
-	st.writing, st.aside = false, nil
+	st.writing, st.aside, st.intended = false, nil, ""
+	o.weigh(key, st)
 	var all LeaseSeen
 	for _, s := range aside {
 		// All of them in order, since a claim depends on what went before a deletion.
-		seen := o.apply(st, s)
-		all.Decide = all.Decide || seen.Decide
-		if seen.Holder != "" {
-			all.Holder, all.TookUp = seen.Holder, seen.TookUp
+		seen := o.apply(key, st, s)
+		if seen.Holder == "" {
+			seen.Holder, seen.TookUp, seen.Leaderless, seen.HandOff = all.Holder, all.TookUp, all.Leaderless, all.HandOff
 		}
+		seen.Decide = all.Decide || seen.Decide
+		all = seen
 	}
+	all.LookAt = o.concerned(key)
 	return all
 }
 

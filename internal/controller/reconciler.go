@@ -57,11 +57,12 @@ type Reconciler struct {
 	Reader   client.Reader
 	Kind     leaseapi.CandidateKind
 	Observer *Observer
-	Settings *election.Settings
+	// Settings returns the operator's choices, which may change while the coordinator runs.
+	Settings func() *election.Settings
 	Events   observe.Events
 	Metrics  *observe.Metrics
-	// DryRun decides, logs and counts, but writes nothing.
-	DryRun bool
+	// DryRun reports whether to decide, log and count, but write nothing. Nil means no.
+	DryRun func() bool
 	// Act reports whether this coordinator is the active one. If it is, it stays so until done is called.
 	Act func() (done func(), active bool)
 	// Surprised is called when the API server forbade a write, or dropped spec.preferredHolder from one: what was
@@ -94,17 +95,21 @@ func (r *Reconciler) step(ctx context.Context, logger logr.Logger, key types.Nam
 		return reconcile.Result{}, false, nil
 	}
 	defer done()
-	d := r.Observer.decide(key, r.Settings)
+	settings := r.Settings()
+	d := r.Observer.decide(key, settings)
+	r.LookAt(d.lookAt)
+	r.notify(d)
 	if d.Action == election.None {
 		r.report(logger, d)
 		return r.lookAgain(d.LookAgain), false, nil
 	}
-	if r.DryRun {
+	if r.DryRun != nil && r.DryRun() {
+		r.Observer.abandon(key)
 		if d.news {
 			r.Metrics.Written(key, d.Decision)
 			logger.Info("Decision not carried out: dry run", decisionValues(d.Decision)...)
 		}
-		return reconcile.Result{RequeueAfter: r.Settings.ElectionDuration}, false, nil
+		return reconcile.Result{RequeueAfter: settings.ElectionDuration}, false, nil
 	}
 	var err error
 	if d.Action == election.Ping {
@@ -133,14 +138,36 @@ func (r *Reconciler) report(logger logr.Logger, d decided) {
 	}
 	if observe.Blocks(d.Decision) {
 		logger.Info("Lease not coordinated", decisionValues(d.Decision)...)
-		lease := d.before
-		if lease == nil {
-			lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: d.snapshot.Key.Namespace, Name: d.snapshot.Key.Name}}
-		}
-		r.Events.Blocked(lease, d.Decision)
+		r.Events.Blocked(d.lease(), d.Decision)
 		return
 	}
 	logger.V(1).Info("Nothing to do", decisionValues(d.Decision)...)
+}
+
+// lease returns the lease that was decided on, or what it is going to be called.
+func (d *decided) lease() *coordinationv1.Lease {
+	if d.before != nil {
+		return d.before
+	}
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: d.snapshot.Key.Namespace, Name: d.snapshot.Key.Name}}
+}
+
+// notify tells, once, of what the owner of a lease or a candidate should know.
+func (r *Reconciler) notify(d decided) {
+	for _, n := range d.notices {
+		var about client.Object = d.lease()
+		if n.candidate != nil {
+			about = r.Kind.New()
+			about.SetNamespace(n.candidate.Namespace)
+			about.SetName(n.candidate.Name)
+			about.SetUID(types.UID(n.candidate.UID))
+		}
+		if n.warning != "" {
+			r.Events.InvalidAnnotation(about, n.warning)
+		} else {
+			r.Events.PriorityEnded(about, n.candidate)
+		}
+	}
 }
 
 func decisionValues(d election.Decision) []any {
@@ -170,7 +197,7 @@ func (r *Reconciler) write(ctx context.Context, logger logr.Logger, key types.Na
 	}
 	after, err := leaseapi.WriteLease(ctx, r.Client, d.before, r.Observer.compose(d, base))
 	if err != nil {
-		r.tookUp(logger, r.Observer.failed(key))
+		r.noticed(logger, r.Observer.failed(key))
 		return err
 	}
 	seen := r.Observer.wrote(key, d, after)
@@ -183,17 +210,18 @@ func (r *Reconciler) write(ctx context.Context, logger logr.Logger, key types.Na
 	if d.Action == election.Prefer && d.fieldsKept && after.Spec.PreferredHolder == nil {
 		r.surprised()
 	}
-	r.tookUp(logger, seen)
+	r.noticed(logger, seen)
 	return nil
 }
 
-// tookUp tells of an appointee that leads now.
-func (r *Reconciler) tookUp(logger logr.Logger, seen LeaseSeen) {
+// noticed tells of an appointee that leads now, and has other leases that are concerned decided on.
+func (r *Reconciler) noticed(logger logr.Logger, seen LeaseSeen) {
+	r.LookAt(seen.LookAt)
 	if seen.Holder == "" {
 		return
 	}
 	logger.Info("Appointment taken up", "holder", seen.Holder, "after", seen.TookUp.String())
-	r.Metrics.TakenUp(seen.TookUp)
+	r.Metrics.TakenUp(seen.TookUp, seen.Leaderless, seen.HandOff)
 }
 
 // ping moves the pingTime of the candidates that the decision names.

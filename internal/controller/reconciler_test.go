@@ -38,6 +38,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
+	"github.com/lease-coordinator/coordinator/internal/election"
 	"github.com/lease-coordinator/coordinator/internal/leaseapi"
 	"github.com/lease-coordinator/coordinator/internal/observe"
 )
@@ -123,7 +124,8 @@ func newServer(t *testing.T) *server {
 		},
 	})
 	s.r = &Reconciler{
-		Client: faulty, Reader: faulty, Kind: kind(t), Observer: s.Observer, Settings: s.settings,
+		Client: faulty, Reader: faulty, Kind: kind(t), Observer: s.Observer,
+		Settings: func() *election.Settings { return s.settings },
 		Events: observe.Events{Recorder: s.events}, Metrics: observe.NewMetrics(s.registry),
 		Act:       func() (func(), bool) { return func() {}, s.active },
 		Surprised: func() { s.surprises++ },
@@ -435,7 +437,7 @@ func TestReconcileAsksBeforeEachStep(t *testing.T) {
 
 func TestReconcileDryRun(t *testing.T) {
 	s := newServer(t)
-	s.r.DryRun = true
+	s.r.DryRun = func() bool { return true }
 	s.join("a", "1.36.0")
 	result, err := s.reconcile()
 	s.must(err)

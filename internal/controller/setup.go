@@ -116,7 +116,7 @@ func (r *Reconciler) LookAt(leases []types.NamespacedName) {
 func (r *Reconciler) leaseEvents() handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request] {
 	see := func(ctx context.Context, lease *coordinationv1.Lease, seen LeaseSeen, q queue) {
 		key := client.ObjectKeyFromObject(lease)
-		r.tookUp(log.FromContext(ctx).WithValues("lease", key.String()), seen)
+		r.noticed(log.FromContext(ctx).WithValues("lease", key.String()), seen)
 		if seen.Decide {
 			q.Add(reconcile.Request{NamespacedName: key})
 		}

@@ -27,6 +27,10 @@ import (
 // whatever the order of its candidates. The numbered rules are those of docs/protocol.md.
 func Decide(s *Snapshot) Decision {
 	e := &evaluation{Snapshot: s, holder: holderOf(s.Lease)}
+	return e.run()
+}
+
+func (e *evaluation) run() Decision {
 	d := e.decide()
 	d.Holder = e.holder
 	if e.holder == v1alpha1.RevokedHolder && e.Observed.revokedFrom != "" {
@@ -54,16 +58,22 @@ func (e *evaluation) decide() Decision {
 	if excluded(e.Key, e.Settings.Excluded) {
 		return Decision{Action: None, Reason: ReasonExcluded}
 	}
-	var stop Decision
-	if e.ranking, stop = e.rank(); stop.Reason != "" {
+	stop := e.rank()
+	switch {
+	case stop.Reason == ReasonNoCandidates:
 		stop.Action = None
-		if stop.Reason == ReasonStrategyConflict {
-			return e.verifyVoters(stop)
-		}
 		return stop
-	}
-	if e.InTreeActive && e.ranking.name == v1alpha1.OldestEmulationVersion {
+	case e.paused():
+		return Decision{Action: None, Reason: ReasonPaused}
+	case e.InTreeActive && e.ranking.asked == v1alpha1.OldestEmulationVersion:
+		// It goes by what the candidates ask for, and knows of no override.
 		return Decision{Action: None, Reason: ReasonInTree}
+	case stop.Reason == ReasonStrategyConflict:
+		stop.Action = None
+		return e.verifyVoters(stop)
+	case stop.Reason != "":
+		stop.Action = None
+		return stop
 	}
 
 	d := e.ofTerm(e.claim())
@@ -269,6 +279,10 @@ func (e *evaluation) mayStillTakeOver(p, holder *Verdict) bool {
 	return e.outranks(p, holder) && e.state(p.Candidate, e.Now) != suspect && !e.Now.Before(e.Observed.benchedUntil(p.Name))
 }
 
+func (e *evaluation) paused() bool {
+	return e.Lease != nil && e.Lease.Annotations[v1alpha1.PausedAnnotation] == v1alpha1.PausedTrue
+}
+
 func (e *evaluation) preemptionForbidden() bool {
 	return e.Lease.Annotations[v1alpha1.PreemptionAnnotation] == v1alpha1.PreemptionNever
 }
@@ -286,9 +300,10 @@ func (e *evaluation) stays(best *Verdict, unanswered []string) Decision {
 		d.Reason = ReasonPreemptionNever
 	case e.Now.Before(termEnds):
 		d.Reason, d.LookAgain = ReasonMinTerm, termEnds
+		d.Detail = "its minimum term ends at " + stamp(termEnds)
 	case e.Now.Before(e.Observed.ignoredUntil):
 		d.Reason, d.LookAgain = ReasonHoldOff, e.Observed.ignoredUntil
-		d.Detail = "it renewed after it was told to yield"
+		d.Detail = "it renewed after it was told to yield, and is left alone until " + stamp(e.Observed.ignoredUntil)
 	}
 	return d
 }
@@ -321,7 +336,8 @@ func (e *evaluation) better(v *Verdict) (best *Verdict, ping []string, passedOve
 		}
 		if until, why := e.Observed.heldOff(c.Name); e.Now.Before(until) {
 			if passedOver.Reason == "" {
-				passedOver = Decision{Action: None, Reason: ReasonHoldOff, Candidate: c.Name, LookAgain: until, Detail: why}
+				passedOver = Decision{Action: None, Reason: ReasonHoldOff, Candidate: c.Name, LookAgain: until,
+					Detail: why + ", and is held off until " + stamp(until)}
 			}
 			continue
 		}
@@ -346,7 +362,7 @@ func (e *evaluation) outranks(c, v *Verdict) bool {
 	if c.Name == v.Name || c.Inadmissible != "" {
 		return false
 	}
-	return v.Inadmissible != "" || e.ranking.merit(c.Candidate, v.Candidate) < 0
+	return v.Inadmissible != "" || merit(c, v) < 0
 }
 
 // beforeVacancy is the first half of rule 9: shortly before the claim runs out, whoever might win is pinged, so
@@ -462,8 +478,24 @@ func (e *evaluation) nobodyAlive() Decision {
 
 // appoint implements rule 10.
 func (e *evaluation) appoint(c *Candidate, why Reason) Decision {
-	return Decision{Action: Appoint, Reason: why, Candidate: c.Name, Strategy: e.ranking.name, TakeUp: e.takeUp(c.Name)}
+	return Decision{
+		Action: Appoint, Reason: why, Candidate: c.Name, Strategy: e.ranking.name, TakeUp: e.takeUp(c.Name),
+		SkewPrevented: e.newerThan(c),
+	}
 }
+
+// newerThan reports whether a candidate that may lead emulates a newer version than c does.
+func (e *evaluation) newerThan(c *Candidate) bool {
+	if c.Emulation.Err != nil {
+		return false
+	}
+	return slices.ContainsFunc(e.ranking.best(), func(v Verdict) bool {
+		return v.Emulation.Err == nil && v.Emulation.Semver.GT(c.Emulation.Semver)
+	})
+}
+
+// stamp prints a time for people, to the second: it must not change from one decision to the next.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // takeUp returns how long the appointee has to take up: longer each time it was benched, since it may only be slow.
 func (e *evaluation) takeUp(candidate string) time.Duration {

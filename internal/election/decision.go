@@ -20,6 +20,8 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 )
 
 // Action is what a decision does.
@@ -58,6 +60,8 @@ const (
 	ReasonStrategyConflict Reason = "StrategyConflict"
 	// ReasonForeignStrategy: the strategy is not one of ours.
 	ReasonForeignStrategy Reason = "ForeignStrategy"
+	// ReasonPaused: the Lease is annotated to be left alone.
+	ReasonPaused Reason = "Paused"
 	// ReasonInTree: the lease is left to the in-tree coordinator.
 	ReasonInTree Reason = "InTree"
 	// ReasonHolderNotCoordinated: the holder is no candidate; it leads until it stops renewing.
@@ -132,6 +136,8 @@ type Decision struct {
 	Strategy coordinationv1.CoordinatedLeaseStrategy
 	// TakeUp is the limit that an appointment comes with.
 	TakeUp time.Duration
+	// SkewPrevented is set for an appointment where a candidate of a newer emulation version might have led.
+	SkewPrevented bool
 	// LookAgain is when to decide again if no event comes before; zero for never.
 	LookAgain time.Time
 	// Detail says more, for people; it is set only where Reason, Holder and Candidate do not say all.
@@ -173,6 +179,8 @@ func (d Decision) why() string {
 		return "the candidates of the highest binary version ask for different strategies (" + d.Detail + ")"
 	case ReasonForeignStrategy:
 		return fmt.Sprintf("strategy %q is left to whoever implements it", d.Strategy)
+	case ReasonPaused:
+		return "this lease is paused: nothing is written until its annotation " + v1alpha1.PausedAnnotation + " is removed"
 	case ReasonInTree:
 		return "the in-tree coordinator is active and coordinates this lease"
 	case ReasonHolderNotCoordinated:
@@ -187,7 +195,7 @@ func (d Decision) why() string {
 	case ReasonPreemptionNever:
 		return fmt.Sprintf("leader %s kept although %s ranks above it: the lease forbids preemption", d.Holder, d.Candidate)
 	case ReasonMinTerm:
-		return fmt.Sprintf("leader %s kept although %s ranks above it: its minimum term is not over", d.Holder, d.Candidate)
+		return fmt.Sprintf("leader %s kept although %s ranks above it: %s", d.Holder, d.Candidate, d.Detail)
 	case ReasonHoldOff:
 		return fmt.Sprintf("leader %s kept although %s ranks above it: %s", d.Holder, d.Candidate, d.Detail)
 	case ReasonEndOfTerm:

@@ -19,11 +19,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/blang/semver/v4"
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/internal/strategy"
 )
 
@@ -64,84 +64,89 @@ type Verdict struct {
 	*Candidate
 	// Inadmissible says why the candidate does not count; "" if it does.
 	Inadmissible string
+	// Priority is the one that counts now, 0 for none. It goes before the keys.
+	Priority int32
+	// Keys are what the strategy ranks the candidate by; nil if it is inadmissible.
+	Keys []strategy.Key
 }
 
 // ranking is the outcome of rules 2 to 4.
 type ranking struct {
 	strategy strategy.Strategy
 	name     coordinationv1.CoordinatedLeaseStrategy
+	source   strategy.Source
+	// asked is the strategy that the candidates ask for; "" if they differ.
+	asked    coordinationv1.CoordinatedLeaseStrategy
 	election strategy.Election
-	now      time.Time
 	// admissible candidates, best first, then the others by name.
 	verdicts   []Verdict
 	admissible int
 }
 
-func (r *ranking) best() []Verdict { return r.verdicts[:r.admissible] }
-
 // Rank judges and orders the candidates (rules 2 to 4): the admissible ones, best first, then the others by name.
 // It returns the strategy's name and why there is no order, if there is none.
 func Rank(s *Snapshot) ([]Verdict, coordinationv1.CoordinatedLeaseStrategy, Reason) {
-	r, stop := s.rank()
-	return r.verdicts, r.name, stop.Reason
+	e := &evaluation{Snapshot: s}
+	stop := e.rank()
+	return e.ranking.verdicts, e.ranking.name, stop.Reason
 }
 
-// rank returns the ranking, and a decision with a reason if the lease is to be left alone for want of one.
-func (s *Snapshot) rank() (ranking, Decision) {
-	r := ranking{
-		now:      s.Now,
-		election: strategy.Election{Namespace: s.Key.Namespace, Lease: s.Key.Name, Holder: holderOf(s.Lease)},
-		verdicts: make([]Verdict, 0, len(s.Candidates)),
+func (r *ranking) best() []Verdict { return r.verdicts[:r.admissible] }
+
+// rank fills in the ranking, and returns a decision with a reason if the lease is to be left alone for want of one.
+func (e *evaluation) rank() Decision {
+	r := &e.ranking
+	r.election = strategy.Election{Namespace: e.Key.Namespace, Lease: e.Key.Name, Holder: holderOf(e.Lease), Load: e.Load}
+	if e.Lease != nil {
+		r.election.Labels, r.election.Annotations = e.Lease.Labels, e.Lease.Annotations
 	}
-	for i := range s.Candidates {
-		c := &s.Candidates[i]
-		v := Verdict{Candidate: c, Inadmissible: s.inadmissible(c)}
+	r.verdicts = make([]Verdict, 0, len(e.Candidates))
+	for i := range e.Candidates {
+		c := &e.Candidates[i]
+		v := Verdict{Candidate: c, Inadmissible: e.inadmissible(c), Priority: c.PriorityAt(e.Now)}
 		if v.Inadmissible == "" {
 			r.admissible++
 		}
 		r.verdicts = append(r.verdicts, v)
 	}
 	if len(r.verdicts) == 0 {
-		return r, Decision{Reason: ReasonNoCandidates}
+		return Decision{Reason: ReasonNoCandidates}
 	}
-	slices.SortFunc(r.verdicts, byAdmissibleThenName)
 	if r.admissible == 0 {
-		return r, Decision{Reason: ReasonNoAdmissibleCandidate, Detail: reasonsOf(r.verdicts)}
+		slices.SortFunc(r.verdicts, byAdmissibleThenName)
+		return Decision{Reason: ReasonNoAdmissibleCandidate, Detail: reasonsOf(r.verdicts)}
 	}
-	voters := slices.DeleteFunc(slices.Clone(r.best()), func(v Verdict) bool { return !s.votes(v.Candidate) })
-	if len(voters) == 0 {
-		voters = r.best()
-	}
-	name, conflict := consensus(voters)
-	if conflict != "" {
-		return r, Decision{Reason: ReasonStrategyConflict, Detail: conflict}
-	}
-	r.name = name
-	if r.strategy = s.Settings.Strategies.Get(name); r.strategy == nil {
-		return r, Decision{Reason: ReasonForeignStrategy, Strategy: name}
+	if stop := e.chooseStrategy(); stop.Reason != "" {
+		slices.SortFunc(r.verdicts, byAdmissibleThenName)
+		return stop
 	}
 	r.admissible = 0
+	keys := make([]strategy.Key, 0, 2*len(r.verdicts))
 	for i := range r.verdicts {
 		v := &r.verdicts[i]
 		if v.Inadmissible != "" {
 			continue
 		}
-		if err := r.strategy.Eligible(v.Candidate.Candidate); err != nil {
+		first := len(keys)
+		all, err := r.strategy.Keys(keys, v.Candidate.Candidate, &r.election)
+		if err != nil {
 			v.Inadmissible = err.Error()
 			continue
 		}
+		keys = all
+		v.Keys = keys[first:len(keys):len(keys)]
 		r.admissible++
 	}
 	slices.SortFunc(r.verdicts, func(a, b Verdict) int {
 		if a.Inadmissible != "" || b.Inadmissible != "" {
 			return byAdmissibleThenName(a, b)
 		}
-		return r.order(a.Candidate, b.Candidate)
+		return order(&a, &b)
 	})
 	if r.admissible == 0 {
-		return r, Decision{Reason: ReasonNoAdmissibleCandidate, Strategy: name, Detail: reasonsOf(r.verdicts)}
+		return Decision{Reason: ReasonNoAdmissibleCandidate, Strategy: r.name, Detail: reasonsOf(r.verdicts)}
 	}
-	return r, Decision{}
+	return Decision{}
 }
 
 func byAdmissibleThenName(a, b Verdict) int {
@@ -154,43 +159,99 @@ func byAdmissibleThenName(a, b Verdict) int {
 	return cmp.Compare(a.Name, b.Name)
 }
 
-// merit is negative if a makes the better leader: the higher priority, then the strategy (rule 4). Only merit
+// merit is negative if a makes the better leader: the higher priority, then the strategy's keys (rule 4). Only merit
 // preempts a healthy holder.
-func (r *ranking) merit(a, b *Candidate) int {
-	if d := cmp.Compare(b.PriorityAt(r.now), a.PriorityAt(r.now)); d != 0 {
+func merit(a, b *Verdict) int {
+	if d := cmp.Compare(b.Priority, a.Priority); d != 0 {
 		return d
 	}
-	return r.strategy.Compare(a.Candidate, b.Candidate, r.election)
+	return strategy.Compare(a.Keys, b.Keys)
 }
 
 // order is total: merit, then the older, then the lower name.
-func (r *ranking) order(a, b *Candidate) int {
-	return cmp.Or(r.merit(a, b), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+func order(a, b *Verdict) int {
+	if d := merit(a, b); d != 0 {
+		return d
+	}
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+}
+
+// chooseStrategy implements rule 3: an override of the operator's, or else what the candidates ask for.
+func (e *evaluation) chooseStrategy() Decision {
+	r := &e.ranking
+	asked, conflict := e.consensus()
+	r.asked = asked
+	switch override, source := e.override(); {
+	case source != "":
+		r.name, r.source = override, source
+	case conflict != "":
+		return Decision{Reason: ReasonStrategyConflict, Detail: conflict}
+	default:
+		r.name, r.source = asked, strategy.SourceCandidates
+	}
+	if r.strategy = e.Settings.Strategies.Get(r.name); r.strategy == nil {
+		return Decision{Reason: ReasonForeignStrategy, Strategy: r.name}
+	}
+	return Decision{}
+}
+
+// override returns the strategy that the operator has set for this lease, and where; "" if nowhere. The coordinator's
+// own settings go before the Lease, which may be somebody else's to write. An annotation that names no strategy of
+// ours is treated as absent, and told of by LeaseWarnings.
+func (e *evaluation) override() (coordinationv1.CoordinatedLeaseStrategy, strategy.Source) {
+	if o, source, found := e.Settings.Overrides.For(e.Key.Namespace, e.Key.Name); found {
+		return o.Strategy, source
+	}
+	if e.Lease == nil {
+		return "", ""
+	}
+	name := coordinationv1.CoordinatedLeaseStrategy(e.Lease.Annotations[v1alpha1.StrategyOverrideAnnotation])
+	if name == "" || e.Settings.Strategies.Get(name) == nil {
+		return "", ""
+	}
+	return name, strategy.SourceLeaseAnnotation
 }
 
 // consensus returns the strategy that the candidates of the highest binary version ask for, or how they differ
 // (rule 3). Candidates of lower versions never block: they follow when they are upgraded. Nor do the dead.
-func consensus(candidates []Verdict) (coordinationv1.CoordinatedLeaseStrategy, string) {
+func (e *evaluation) consensus() (coordinationv1.CoordinatedLeaseStrategy, string) {
+	// If nobody is known to be alive, all have a say.
+	all := !slices.ContainsFunc(e.ranking.verdicts, func(v Verdict) bool { return v.Inadmissible == "" && e.votes(v.Candidate) })
 	var highest semver.Version
 	var chosen *Candidate
-	for _, v := range candidates {
-		// As in-tree, a version that does not parse counts as the lowest here; whether its owner can be
-		// ranked is for the strategy to say.
-		var version semver.Version
-		if v.Binary.Err == nil {
-			version = v.Binary.Semver
+	for i := range e.ranking.verdicts {
+		v := &e.ranking.verdicts[i]
+		if v.Inadmissible != "" || !all && !e.votes(v.Candidate) {
+			continue
 		}
-		if chosen == nil || version.GT(highest) {
+		version := voteOf(v.Candidate)
+		if chosen == nil || version.GT(highest) || version.EQ(highest) && v.Name < chosen.Name {
 			highest, chosen = version, v.Candidate
 		}
 	}
-	for _, v := range candidates {
-		same := v.Binary.Err == nil && v.Binary.Semver.EQ(highest) || v.Binary.Err != nil && highest.EQ(semver.Version{})
-		if same && v.Strategy != chosen.Strategy {
-			return "", fmt.Sprintf("%s: %s, %s: %s", chosen.Name, chosen.Strategy, v.Name, v.Strategy)
+	var other *Candidate
+	for i := range e.ranking.verdicts {
+		v := &e.ranking.verdicts[i]
+		if v.Inadmissible != "" || v.Strategy == chosen.Strategy || !all && !e.votes(v.Candidate) {
+			continue
+		}
+		if voteOf(v.Candidate).EQ(highest) && (other == nil || v.Name < other.Name) {
+			other = v.Candidate
 		}
 	}
+	if other != nil {
+		return "", fmt.Sprintf("%s: %s, %s: %s", chosen.Name, chosen.Strategy, other.Name, other.Strategy)
+	}
 	return chosen.Strategy, ""
+}
+
+// voteOf returns the version by which a candidate's vote counts. As in-tree, one that does not parse counts as the
+// lowest here; whether its owner can be ranked is for the strategy to say.
+func voteOf(c *Candidate) semver.Version {
+	if c.Binary.Err != nil {
+		return semver.Version{}
+	}
+	return c.Binary.Semver
 }
 
 // reasonsOf lists why candidates are inadmissible, for people: the first few by name.

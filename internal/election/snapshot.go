@@ -37,6 +37,8 @@ type Snapshot struct {
 	Candidates []Candidate
 	// Observed is what the coordinator saw of this lease over time.
 	Observed *Observations
+	// Load is where the other leases are led; see Loads.
+	Load strategy.Load
 	// InTreeActive is set while a kube-apiserver's own coordinator is at work beside this one.
 	InTreeActive bool
 	// FieldsKept is set where the API server keeps spec.strategy and spec.preferredHolder.
@@ -55,6 +57,8 @@ type Candidate struct {
 type Settings struct {
 	// Strategies are those that this coordinator knows.
 	Strategies *strategy.Registry
+	// Overrides are the leases that the operator has led by a strategy of their own. May be nil.
+	Overrides *strategy.Overrides
 	// Excluded leases are never coordinated, whoever names them: the coordinator's own lock.
 	Excluded []types.NamespacedName
 	// ElectionDuration is how long a pinged candidate has to ack. It must be at least one candidate's round

@@ -44,7 +44,7 @@ var nativeKinds = []native{
 				return strategy.Spec{}, false
 			}
 			return strategy.Spec{
-				LeaseName: c.Spec.LeaseName, Strategy: c.Spec.Strategy, RenewTime: c.Spec.RenewTime,
+				LeaseName: c.Spec.LeaseName, Strategy: c.Spec.Strategy, PingTime: c.Spec.PingTime, RenewTime: c.Spec.RenewTime,
 				BinaryVersion: c.Spec.BinaryVersion, EmulationVersion: c.Spec.EmulationVersion,
 			}, true
 		},
@@ -58,7 +58,7 @@ var nativeKinds = []native{
 				return strategy.Spec{}, false
 			}
 			return strategy.Spec{
-				LeaseName: c.Spec.LeaseName, Strategy: c.Spec.Strategy, RenewTime: c.Spec.RenewTime,
+				LeaseName: c.Spec.LeaseName, Strategy: c.Spec.Strategy, PingTime: c.Spec.PingTime, RenewTime: c.Spec.RenewTime,
 				BinaryVersion: c.Spec.BinaryVersion, EmulationVersion: c.Spec.EmulationVersion,
 			}, true
 		},

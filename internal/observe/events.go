@@ -17,13 +17,18 @@
 package observe
 
 import (
+	"fmt"
+	"time"
 	"unicode/utf8"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/internal/election"
+	"github.com/lease-coordinator/coordinator/internal/strategy"
 )
 
 // Reasons of events on a Lease. Their note is the decision's sentence.
@@ -40,6 +45,14 @@ const (
 	EventLeaseRestored = "LeaseRestored"
 	// EventNotCoordinated: the lease is left alone for a reason that an operator may want to change.
 	EventNotCoordinated = "NotCoordinated"
+)
+
+// Reasons of events on a Lease or a LeaseCandidate.
+const (
+	// EventInvalidAnnotation: an annotation of ours has a value that does not count.
+	EventInvalidAnnotation = "InvalidAnnotation"
+	// EventPriorityEnded: the time up to which a candidate's priority counts has come.
+	EventPriorityEnded = "PriorityEnded"
 )
 
 // Events emits the events of decisions.
@@ -76,18 +89,33 @@ func (e Events) Blocked(lease *coordinationv1.Lease, d election.Decision) {
 // Blocks reports whether a decision leaves the lease alone for a reason that an operator should hear of.
 func Blocks(d election.Decision) bool {
 	switch d.Reason {
-	case election.ReasonStrategyConflict, election.ReasonNoAdmissibleCandidate, election.ReasonHolderNotCoordinated,
+	case election.ReasonStrategyConflict, election.ReasonNoAdmissibleCandidate, election.ReasonPaused, election.ReasonHolderNotCoordinated,
 		election.ReasonNobodyAlive, election.ReasonUnseenClaim:
 		return true
 	}
 	return false
 }
 
+// InvalidAnnotation emits the event of an annotation that does not count. The caller emits it once for each change.
+func (e Events) InvalidAnnotation(about runtime.Object, warning string) {
+	e.note(about, corev1.EventTypeWarning, EventInvalidAnnotation, "Ignore", warning)
+}
+
+// PriorityEnded emits the event of a priority that no longer counts.
+func (e Events) PriorityEnded(about runtime.Object, c *strategy.Candidate) {
+	e.note(about, corev1.EventTypeNormal, EventPriorityEnded, "Ignore",
+		fmt.Sprintf("priority %d counted until %s; annotation %s can be removed", c.Priority, c.PriorityUntil.UTC().Format(time.RFC3339), v1alpha1.PriorityAnnotation))
+}
+
 func (e Events) emit(lease *coordinationv1.Lease, eventType, reason string, d election.Decision) {
+	e.note(lease, eventType, reason, string(d.Action), d.Sentence())
+}
+
+func (e Events) note(about runtime.Object, eventType, reason, action, note string) {
 	if e.Recorder == nil {
 		return
 	}
-	e.Recorder.Eventf(lease, nil, eventType, reason, string(d.Action), "%s", shorten(d.Sentence()))
+	e.Recorder.Eventf(about, nil, eventType, reason, action, "%s", shorten(note))
 }
 
 // maxNote is how many bytes the API server takes as an event's note.

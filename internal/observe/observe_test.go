@@ -166,7 +166,8 @@ func TestMetricsOfDecisions(t *testing.T) {
 	m.Written(key, election.Decision{Action: election.Revoke, Holder: "b", Candidate: "c"})
 	m.Failed(FailureForbidden)
 	m.Elected(time.Second)
-	m.TakenUp(time.Second)
+	m.TakenUp(time.Second, 2*time.Second, 0)
+	m.TakenUp(time.Second, 0, 3*time.Second)
 	m.Active(true)
 	m.FieldsKept(true)
 	m.FieldsKept(false)
@@ -178,7 +179,9 @@ func TestMetricsOfDecisions(t *testing.T) {
 		"leader_preemptions_total{action=Revoke,lease=l,namespace=ns}": 1,
 		"failures_total{reason=forbidden}":                             1,
 		"election_duration_seconds{}":                                  1,
-		"take_up_duration_seconds{}":                                   1,
+		"take_up_duration_seconds{}":                                   2,
+		"leaderless_duration_seconds{}":                                1,
+		"hand_off_duration_seconds{}":                                  1,
 		"active{}":                                                     1,
 		"lease_fields_kept{}":                                          0,
 	} {

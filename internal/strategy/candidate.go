@@ -17,10 +17,13 @@ package strategy
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/blang/semver/v4"
+	"github.com/google/uuid"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
@@ -29,6 +32,10 @@ import (
 // Candidate is a LeaseCandidate of any served version, parsed once. It is read-only after NewCandidate.
 type Candidate struct {
 	Namespace, Name, UID, ResourceVersion string
+	// Labels and Annotations are the object's. Read-only.
+	Labels, Annotations map[string]string
+	// Node and Zone are where the candidate runs; "" if that is not known. See NewCandidate.
+	Node, Zone string
 	// LeaseName is the Lease that the candidate wants to lead, in its own namespace.
 	LeaseName string
 	// Strategy is the one that the candidate asks for.
@@ -37,6 +44,8 @@ type Candidate struct {
 	Created time.Time
 	// Renewed is the candidate's own last stamp, by its own clock; zero if it never renewed.
 	Renewed time.Time
+	// PingTime is the stamp of the coordinator's last ping; zero if there was none.
+	PingTime time.Time
 
 	Binary, Emulation Version
 
@@ -47,7 +56,7 @@ type Candidate struct {
 	PriorityUntil time.Time
 	// ObeysAnnotations is set for a candidate that, as a holder, reads the annotations on its Lease.
 	ObeysAnnotations bool
-	// Warnings lists annotations whose value was invalid and is treated as absent.
+	// Warnings lists, for people, annotations whose value is invalid, and what was made of them.
 	Warnings []string
 }
 
@@ -55,17 +64,24 @@ type Candidate struct {
 type Spec struct {
 	LeaseName, BinaryVersion, EmulationVersion string
 	Strategy                                   coordinationv1.CoordinatedLeaseStrategy
-	RenewTime                                  *metav1.MicroTime
+	PingTime, RenewTime                        *metav1.MicroTime
 }
 
 // NewCandidate parses a LeaseCandidate. Whatever the object holds, it never fails: what cannot be parsed is
-// left for Eligible to refuse, or reported in Warnings and treated as absent.
+// left for the strategy to refuse, or reported in Warnings and treated as absent.
+//
+// Its node is that of the label kubernetes.io/hostname, or else the host in the name "<hostname>_<uuid>" that client-go
+// and the Kubernetes components give themselves; its zone is that of the label topology.kubernetes.io/zone.
 func NewCandidate(meta metav1.Object, spec Spec) *Candidate {
 	c := &Candidate{
 		Namespace:       meta.GetNamespace(),
 		Name:            meta.GetName(),
 		UID:             string(meta.GetUID()),
 		ResourceVersion: meta.GetResourceVersion(),
+		Labels:          meta.GetLabels(),
+		Annotations:     meta.GetAnnotations(),
+		Node:            meta.GetLabels()[corev1.LabelHostname],
+		Zone:            meta.GetLabels()[corev1.LabelTopologyZone],
 		LeaseName:       spec.LeaseName,
 		Strategy:        spec.Strategy,
 		Created:         meta.GetCreationTimestamp().Time,
@@ -75,15 +91,35 @@ func NewCandidate(meta metav1.Object, spec Spec) *Candidate {
 	if spec.RenewTime != nil {
 		c.Renewed = spec.RenewTime.Time
 	}
-	annotations := meta.GetAnnotations()
+	if spec.PingTime != nil {
+		c.PingTime = spec.PingTime.Time
+	}
+	if c.Node == "" {
+		c.Node = hostOf(c.Name)
+	}
+	annotations := c.Annotations
 	c.ObeysAnnotations = annotations[v1alpha1.SignalAnnotation] == v1alpha1.SignalByAnnotations
 	if why, set := annotations[v1alpha1.IneligibleAnnotation]; set {
-		if c.Ineligible = why; why == "" {
-			c.Ineligible = "no reason given"
+		switch strings.ToLower(why) {
+		case "":
+			why = "no reason given"
+		case "false", "no", "0":
+			// Whoever wrote it may have meant the opposite. Not to lead is the safe half.
+			c.Warnings = append(c.Warnings, fmt.Sprintf("annotation %s: %q keeps the candidate from leading, as any value does; remove the annotation to let it lead", v1alpha1.IneligibleAnnotation, why))
 		}
+		c.Ineligible = why
 	}
 	c.parsePriority(annotations)
 	return c
+}
+
+// hostOf returns the host in "<hostname>_<uuid>", or "".
+func hostOf(name string) string {
+	host, id, found := strings.Cut(name, "_")
+	if !found || uuid.Validate(id) != nil {
+		return ""
+	}
+	return host
 }
 
 func (c *Candidate) parsePriority(annotations map[string]string) {
@@ -126,7 +162,19 @@ type Version struct {
 	Err error
 }
 
+// valid returns an error that names the field unless the version parsed.
+func (v *Version) valid(field string) error {
+	if v.Err != nil {
+		return fmt.Errorf("%s %q is not a version: %w", field, v.Text, v.Err)
+	}
+	return nil
+}
+
 // ParseVersion parses a version as leniently as the in-tree coordinator does ("v1.29.3", "1.29").
+//
+// Versions are ordered as SemVer 2.0 says, vendors' included. What follows a "-" makes a pre-release, below the release:
+// 1.31.2-gke.100 < 1.31.2-gke.1000 < 1.31.2, and 1.31.2-eks-<hash> is ordered by its hash, which means nothing but is
+// stable. What follows a "+" does not count: 1.31.2+k3s1 and 1.31.2+k3s2 are equal, and the older candidate leads.
 func ParseVersion(text string) Version {
 	v, err := semver.ParseTolerant(text)
 	return Version{Text: text, Semver: v, Err: err}

@@ -15,9 +15,9 @@
 package strategy
 
 import (
-	"fmt"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 )
 
 // NewestBinaryVersion lets the candidate with the highest binary version lead: a rolling update of a controller
@@ -28,18 +28,13 @@ var _ Strategy = NewestBinaryVersion{}
 
 // Name implements Strategy.
 func (NewestBinaryVersion) Name() coordinationv1.CoordinatedLeaseStrategy {
-	return "lease-coordinator.dev/NewestBinaryVersion"
+	return v1alpha1.NewestBinaryVersion
 }
 
-// Eligible implements Strategy: the binary version must parse. The emulation version does not matter.
-func (NewestBinaryVersion) Eligible(c *Candidate) error {
-	if c.Binary.Err != nil {
-		return fmt.Errorf("binaryVersion %q is not a version: %w", c.Binary.Text, c.Binary.Err)
+// Keys implements Strategy: the binary version must parse. The emulation version does not matter.
+func (NewestBinaryVersion) Keys(keys []Key, c *Candidate, _ *Election) ([]Key, error) {
+	if err := c.Binary.valid("binaryVersion"); err != nil {
+		return keys, err
 	}
-	return nil
-}
-
-// Compare implements Strategy.
-func (NewestBinaryVersion) Compare(a, b *Candidate, _ Election) int {
-	return b.Binary.Semver.Compare(a.Binary.Semver)
+	return append(keys, Key{Name: "binaryVersion", Value: &c.Binary.Semver, Descending: true}), nil
 }

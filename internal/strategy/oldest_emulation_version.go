@@ -15,8 +15,6 @@
 package strategy
 
 import (
-	"fmt"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
@@ -36,21 +34,15 @@ func (OldestEmulationVersion) Name() coordinationv1.CoordinatedLeaseStrategy {
 	return v1alpha1.OldestEmulationVersion
 }
 
-// Eligible implements Strategy: both versions must parse.
-func (OldestEmulationVersion) Eligible(c *Candidate) error {
-	if c.Emulation.Err != nil {
-		return fmt.Errorf("emulationVersion %q is not a version: %w", c.Emulation.Text, c.Emulation.Err)
+// Keys implements Strategy: both versions must parse.
+func (OldestEmulationVersion) Keys(keys []Key, c *Candidate, _ *Election) ([]Key, error) {
+	if err := c.Emulation.valid("emulationVersion"); err != nil {
+		return keys, err
 	}
-	if c.Binary.Err != nil {
-		return fmt.Errorf("binaryVersion %q is not a version: %w", c.Binary.Text, c.Binary.Err)
+	if err := c.Binary.valid("binaryVersion"); err != nil {
+		return keys, err
 	}
-	return nil
-}
-
-// Compare implements Strategy.
-func (OldestEmulationVersion) Compare(a, b *Candidate, _ Election) int {
-	if d := a.Emulation.Semver.Compare(b.Emulation.Semver); d != 0 {
-		return d
-	}
-	return a.Binary.Semver.Compare(b.Binary.Semver)
+	return append(keys,
+		Key{Name: "emulationVersion", Value: &c.Emulation.Semver},
+		Key{Name: "binaryVersion", Value: &c.Binary.Semver}), nil
 }

@@ -126,7 +126,7 @@ func newServer(t *testing.T) *server {
 	s.r = &Reconciler{
 		Client: faulty, Reader: faulty, Kind: kind(t), Observer: s.Observer,
 		Settings: func() *election.Settings { return s.settings },
-		Events: observe.Events{Recorder: s.events}, Metrics: observe.NewMetrics(s.registry),
+		Events:   observe.Events{Recorder: s.events}, Metrics: observe.NewMetrics(s.registry),
 		Act:       func() (func(), bool) { return func() {}, s.active },
 		Surprised: func() { s.surprises++ },
 	}

@@ -132,7 +132,7 @@ fmt: ## Format the Go code.
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
 
 .PHONY: generate
-generate: manifests deepcopy ## Generate everything that is generated.
+generate: manifests deepcopy monitoring ## Generate everything that is generated.
 
 .PHONY: manifests
 manifests: ## Generate config/rbac/role.yaml from the markers in internal/.
@@ -141,6 +141,10 @@ manifests: ## Generate config/rbac/role.yaml from the markers in internal/.
 .PHONY: deepcopy
 deepcopy: ## Generate the DeepCopy methods of API types.
 	$(foreach folder,$(DEEPCOPY),$(call generate-deepcopy,$(folder),$(folder)) &&) true
+
+.PHONY: monitoring
+monitoring: ## Generate docs/monitoring.md from the definitions of metrics, events and reasons.
+	$(GO) run ./hack/monitoring > docs/monitoring.md.new && mv docs/monitoring.md.new docs/monitoring.md
 
 ##@ Check the tree
 # These only read, so their order does not matter and make -j may run them at once. To add one: write
@@ -188,7 +192,8 @@ verify-modules: ## Check that go.mod and go.sum are tidy.
 .PHONY: verify-generated
 verify-generated: ## Check that generated files are up to date.
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(call generate-role,"$$tmp") && \
-	  diff -u config/rbac/role.yaml "$$tmp/role.yaml" \
+	  diff -u config/rbac/role.yaml "$$tmp/role.yaml" && \
+	  $(GO) run ./hack/monitoring > "$$tmp/monitoring.md" && diff -u docs/monitoring.md "$$tmp/monitoring.md" \
 	  $(foreach folder,$(DEEPCOPY),&& $(call generate-deepcopy,$(folder),"$$tmp") && diff -u $(folder)/zz_generated.deepcopy.go "$$tmp/zz_generated.deepcopy.go") || \
 	  { echo "not up to date (run make generate)"; exit 1; }
 

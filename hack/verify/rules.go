@@ -61,6 +61,8 @@ var importRules = []importRule{
 		"it drives the real code; no product code may import it"},
 	{"hack/verify", []string{"hack/internal", "internal/coordinator"},
 		"it asks the coordinator whether the flags in config/ exist, and knows nothing else of the product"},
+	{"hack/monitoring", []string{"internal/observe"},
+		"it writes down what is defined there"},
 	{"hack", []string{"hack/internal"},
 		"tools of the repository, apart from the product"},
 }

@@ -31,11 +31,11 @@ type Action string
 const (
 	// None writes nothing.
 	None Action = "None"
-	// Ping moves the pingTime of the candidates in Decision.Pings.
+	// Ping moves the pingTime of candidates, to hear whether they are alive: those in Decision.Pings.
 	Ping Action = "Ping"
-	// Appoint names Decision.Candidate as holder.
+	// Appoint names the candidate as holder.
 	Appoint Action = "Appoint"
-	// Prefer sets preferredHolder to Decision.Candidate: the holder's end of term.
+	// Prefer sets preferredHolder to the candidate: the holder's end of term.
 	Prefer Action = "Prefer"
 	// ClearPreferred takes preferredHolder back.
 	ClearPreferred Action = "ClearPreferred"

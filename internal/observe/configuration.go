@@ -27,6 +27,14 @@ type configurationMetrics struct {
 	successful, at prometheus.Gauge
 }
 
+// Reasons of events on the coordinator's own lock.
+const (
+	// EventConfigurationReloaded: a changed configuration file is in force.
+	EventConfigurationReloaded = "ConfigurationReloaded"
+	// EventConfigurationRefused: a changed configuration file is at fault; the one before stays in force.
+	EventConfigurationRefused = "ConfigurationRefused"
+)
+
 // Outcomes of a reload: the label values of coordinated_leader_election_configuration_reloads_total.
 const (
 	// ReloadSuccess: the changed file is in force.

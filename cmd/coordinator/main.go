@@ -50,16 +50,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 appoints, prefers and replaces its holder. It drives unmodified kube-controller-manager, kube-scheduler and any
 other controller that uses client-go's coordinated leader election.
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 if it could not run, 2 if the flags are at fault.`,
+Exit codes: 0 after SIGTERM or SIGINT, 1 if it could not run, 2 if the flags or the configuration file are at fault.`,
 		Args:          cobra.NoArgs,
 		Version:       coordinator.Version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := options.Validate(); err != nil {
+			loaded, err := options.Load()
+			if err != nil {
 				return err
 			}
-			if err := coordinator.Run(cmd.Context(), options, options.NewLogger(stderr)); err != nil {
+			if err := coordinator.Run(cmd.Context(), loaded, loaded.NewLogger(stderr)); err != nil {
 				code = exitFailed
 				return err
 			}

@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	configv1alpha1 "github.com/lease-coordinator/coordinator/api/config/v1alpha1"
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/internal/observe"
 )
@@ -70,7 +71,7 @@ func newIdentity() (string, error) {
 
 // lockKey names the Lease that is the coordinator's own lock.
 func (o *Options) lockKey() types.NamespacedName {
-	if o.InTree == InTreeReplace {
+	if o.InTree == configv1alpha1.InTreeReplace {
 		return types.NamespacedName{Namespace: v1alpha1.InTreeLockNamespace, Name: v1alpha1.InTreeLockName}
 	}
 	return types.NamespacedName{Namespace: o.LockNamespace, Name: o.LockName}
@@ -99,7 +100,7 @@ func newLeadership(o *Options, config *rest.Config, identity string, metrics *ob
 		beforeRelease: func() { l.setActive(false) },
 		renewedLock:   l.renewed,
 	}
-	if l.lock = lock; o.InTree == InTreeReplace {
+	if l.lock = lock; o.InTree == configv1alpha1.InTreeReplace {
 		l.lock = &replacingLock{ownLock: lock}
 	}
 	return l, nil

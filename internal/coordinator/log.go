@@ -24,7 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
 
-// NewLogger returns the logger that the options ask for.
+// NewLogger returns the logger that the options ask for. Its verbosity follows the configuration file once these
+// options run.
 func (o *Options) NewLogger(w io.Writer) logr.Logger {
 	config := uberzap.NewProductionEncoderConfig()
 	config.EncodeTime = func(t time.Time, e zapcore.PrimitiveArrayEncoder) {
@@ -38,7 +39,7 @@ func (o *Options) NewLogger(w io.Writer) logr.Logger {
 	if o.LogFormat == "json" {
 		encoder = zapcore.NewJSONEncoder(config)
 	}
-	// logr's verbosity counts up, zap's level down.
-	level := uberzap.NewAtomicLevelAt(zapcore.Level(-min(o.Verbosity, 127)))
+	level := uberzap.NewAtomicLevelAt(levelOf(o.Verbosity))
+	o.level = &level
 	return zap.New(zap.WriteTo(w), zap.Encoder(encoder), zap.Level(level), zap.StacktraceLevel(zapcore.PanicLevel))
 }

@@ -29,8 +29,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -48,10 +48,8 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/lease-coordinator/coordinator/internal/controller"
-	"github.com/lease-coordinator/coordinator/internal/election"
 	"github.com/lease-coordinator/coordinator/internal/leaseapi"
 	"github.com/lease-coordinator/coordinator/internal/observe"
-	"github.com/lease-coordinator/coordinator/internal/strategy"
 )
 
 const (
@@ -70,8 +68,13 @@ const (
 // Run runs the coordinator until ctx is done. It returns an error if the options are at fault or the manager
 // cannot run; an API server that is away, refuses or lacks something is waited for, and the log and /readyz say so.
 func Run(ctx context.Context, o *Options, logger logr.Logger) error {
-	if err := o.Validate(); err != nil {
-		return err
+	if o.loaded == nil {
+		loaded, err := o.Load()
+		if err != nil {
+			return err
+		}
+		loaded.level = o.level
+		o = loaded
 	}
 	ctrllog.SetLogger(logger)
 	klog.SetLoggerWithOptions(logger.WithName("client-go"), klog.ContextualLogger(true))
@@ -121,6 +124,8 @@ type coordinator struct {
 	observer   *controller.Observer
 	metrics    *observe.Metrics
 	reconciler *controller.Reconciler
+	// configuration is what is in force of the options; options are those that the coordinator started with.
+	configuration *configuration
 	// problem is why the coordinator cannot work at present; nil if it can.
 	problem atomic.Pointer[error]
 	// probe asks for a look at what the API server can do, without waiting for the next.
@@ -162,43 +167,60 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 	if err != nil {
 		return nil, fmt.Errorf("creating the discovery client: %w", err)
 	}
-	registry, err := strategy.NewRegistry(strategy.BuiltIn()...)
-	if err != nil {
-		return nil, err
-	}
 	c.manager, c.discovery = mgr, discoveryClient
 	c.observer = controller.NewObserver(identity, true, time.Now)
 	c.metrics = observe.NewMetrics(metrics.Registry)
+	if c.configuration, err = newConfiguration(o, c.metrics, logger); err != nil {
+		return nil, err
+	}
+	c.configuration.told, c.configuration.changed = c.tellConfiguration, c.configurationChanged
 	if c.leadership, err = newLeadership(o, config, identity, c.metrics, logger); err != nil {
 		return nil, err
 	}
 	c.leadership.elected = func() { c.reconciler.LookAt(c.observer.Coordinated()) }
 	c.reconciler = &controller.Reconciler{
-		Client:   mgr.GetClient(),
-		Reader:   mgr.GetAPIReader(),
-		Observer: c.observer,
-		Settings: &election.Settings{
-			Strategies:       registry,
-			Excluded:         []types.NamespacedName{o.lockKey()},
-			ElectionDuration: o.ElectionDuration,
-			CandidateTTL:     o.CandidateTTL,
-			TakeUpTimeout:    o.TakeUpTimeout,
-			MinTerm:          o.MinTerm,
-		},
+		Client:    mgr.GetClient(),
+		Reader:    mgr.GetAPIReader(),
+		Observer:  c.observer,
+		Settings:  c.configuration.settings,
 		Events:    observe.Events{Recorder: mgr.GetEventRecorder("lease-coordinator")},
 		Metrics:   c.metrics,
-		DryRun:    o.DryRun,
+		DryRun:    c.configuration.dryRun,
 		Act:       c.leadership.Act,
 		Surprised: c.askProbe,
 	}
 	if err := errors.Join(
 		mgr.Add(c),
+		mgr.Add(c.configuration),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("coordinating", c.ready),
 	); err != nil {
 		return nil, fmt.Errorf("adding to the manager: %w", err)
 	}
 	return c, nil
+}
+
+// configurationChanged has every lease decided on again. What the coordinator needs to be allowed may have changed too.
+func (c *coordinator) configurationChanged() {
+	c.reconciler.LookAt(c.observer.Coordinated())
+	c.askProbe()
+}
+
+// tellConfiguration emits the event of a changed configuration file on the coordinator's own lock.
+func (c *coordinator) tellConfiguration(ctx context.Context, inForce bool, note string) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	key := c.options.lockKey()
+	lock := &coordinationv1.Lease{}
+	if err := c.manager.GetAPIReader().Get(ctx, key, lock); err != nil {
+		// The event has no UID then, and kubectl describe does not show it; kubectl events does.
+		lock = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	}
+	if inForce {
+		c.reconciler.Events.ConfigurationReloaded(lock, note)
+	} else {
+		c.reconciler.Events.ConfigurationRefused(lock, note)
+	}
 }
 
 // newMapper maps the kinds that the coordinator uses to their resources. They are known; the default, which asks the
@@ -294,7 +316,7 @@ func (c *coordinator) setProblem(problem error) {
 func (c *coordinator) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if err := checkRights(ctx, c.manager.GetClient(), rights(c.options.lockKey(), c.options.DryRun)); err != nil {
+	if err := checkRights(ctx, c.manager.GetClient(), rights(c.options.lockKey(), c.configuration.dryRun())); err != nil {
 		return err
 	}
 	kind, err := leaseapi.ServedCandidates(ctx, c.discovery)

@@ -18,7 +18,19 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 )
+
+// ConfigurationReloaded emits the event of a changed configuration file that is in force.
+func (e Events) ConfigurationReloaded(lock *coordinationv1.Lease, note string) {
+	e.note(lock, corev1.EventTypeNormal, EventConfigurationReloaded, "Reload", note)
+}
+
+// ConfigurationRefused emits the event of a changed configuration file that was refused.
+func (e Events) ConfigurationRefused(lock *coordinationv1.Lease, note string) {
+	e.note(lock, corev1.EventTypeWarning, EventConfigurationRefused, "Reload", note)
+}
 
 // configurationMetrics tell of the configuration file of a running coordinator.
 type configurationMetrics struct {

@@ -177,6 +177,8 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 	if c.leadership, err = newLeadership(o, config, identity, c.metrics, logger); err != nil {
 		return nil, err
 	}
+	c.observer.WhenForgotten(c.metrics.Forget)
+	observe.CollectLeases(metrics.Registry, c.leaseStatuses)
 	c.leadership.elected = func() { c.reconciler.LookAt(c.observer.Coordinated()) }
 	c.reconciler = &controller.Reconciler{
 		Client:    mgr.GetClient(),
@@ -198,6 +200,16 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 		return nil, fmt.Errorf("adding to the manager: %w", err)
 	}
 	return c, nil
+}
+
+// leaseStatuses returns what monitoring sees of single leases. Standbys observe them too, but tell nothing.
+func (c *coordinator) leaseStatuses() []observe.LeaseStatus {
+	done, active := c.leadership.Act()
+	if !active {
+		return nil
+	}
+	defer done()
+	return c.observer.Statuses(c.configuration.settings())
 }
 
 // configurationChanged has every lease decided on again. What the coordinator needs to be allowed may have changed too.

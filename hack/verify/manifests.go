@@ -142,11 +142,11 @@ func inconsistencies(where, namespace string, objects []runtime.Object) []findin
 				}
 			}
 		case *corev1.Pod:
-			for _, fault := range flagFaults(o.Spec) {
+			for _, fault := range flagFaults(o.Spec, objects) {
 				report("%s", fault)
 			}
 		case *appsv1.Deployment:
-			for _, fault := range flagFaults(o.Spec.Template.Spec) {
+			for _, fault := range flagFaults(o.Spec.Template.Spec, objects) {
 				report("%s", fault)
 			}
 			if name := o.Spec.Template.Spec.ServiceAccountName; !names["ServiceAccount/"+name] {
@@ -165,8 +165,9 @@ func inconsistencies(where, namespace string, objects []runtime.Object) []findin
 	return findings
 }
 
-// flagFaults returns what the coordinator would refuse in the arguments of its container.
-func flagFaults(pod corev1.PodSpec) []string {
+// flagFaults returns what the coordinator would refuse in the arguments of its container. Objects are those that are
+// applied together with the Pod.
+func flagFaults(pod corev1.PodSpec, objects []runtime.Object) []string {
 	var faults []string
 	found := false
 	for _, container := range pod.Containers {
@@ -184,6 +185,9 @@ func flagFaults(pod corev1.PodSpec) []string {
 		if err == nil && flags.NArg() > 0 {
 			err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 		}
+		if err == nil && options.ConfigFile != "" && !mounted(options.ConfigFile, container, pod, objects) {
+			err = fmt.Errorf("--config=%q: no ConfigMap puts a file there", options.ConfigFile)
+		}
 		if err != nil {
 			faults = append(faults, "would not start: "+err.Error())
 		}
@@ -192,6 +196,23 @@ func flagFaults(pod corev1.PodSpec) []string {
 		faults = append(faults, fmt.Sprintf("has no container %q", containerName))
 	}
 	return faults
+}
+
+// mounted reports whether the container finds that file in a ConfigMap among the objects.
+func mounted(file string, container corev1.Container, pod corev1.PodSpec, objects []runtime.Object) bool {
+	for _, mount := range container.VolumeMounts {
+		for _, volume := range pod.Volumes {
+			if mount.MountPath != path.Dir(file) || volume.Name != mount.Name || volume.ConfigMap == nil {
+				continue
+			}
+			for _, object := range objects {
+				if c, isConfigMap := object.(*corev1.ConfigMap); isConfigMap && c.Name == volume.ConfigMap.Name && c.Data[path.Base(file)] != "" {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // nameOf is Kind/name.

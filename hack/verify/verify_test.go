@@ -277,7 +277,12 @@ subjects: [{kind: ServiceAccount, name: lease-coordinator, namespace: lease-coor
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: lease-coordinator, namespace: lease-coordinator-system}
-spec: {template: {metadata: {labels: {app: x}}, spec: {serviceAccountName: lease-coordinator, containers: [{name: coordinator, args: [--in-tree=yield]}]}}}
+spec: {template: {metadata: {labels: {app: x}}, spec: {serviceAccountName: lease-coordinator, containers: [{name: coordinator, args: [--in-tree=yield, --config=/etc/x/c.yaml], volumeMounts: [{name: v, mountPath: /etc/x}]}], volumes: [{name: v, configMap: {name: lease-coordinator}}]}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: lease-coordinator, namespace: lease-coordinator-system}
+data: {c.yaml: anything}
 ---
 apiVersion: v1
 kind: Service
@@ -299,7 +304,10 @@ spec: {selector: {matchLabels: {app: x}}}
 		"subject's place": {"namespace: lease-coordinator-system}]", "namespace: default}]", []string{"is for ServiceAccount default/"}},
 		"flag":            {"--in-tree", "--intree", []string{"would not start: unknown flag: --intree"}},
 		"flag's value":    {"=yield", "=yields", []string{"would not start: --in-tree=\"yields\""}},
-		"argument":        {"[--in-tree=yield]", "[serve]", []string{"unexpected argument \"serve\""}},
+		"argument":        {"[--in-tree=yield,", "[serve,", []string{"unexpected argument \"serve\""}},
+		"file":            {"x/c.yaml", "x/d.yaml", []string{"would not start: --config=\"/etc/x/d.yaml\": no ConfigMap puts a file there"}},
+		"file's folder":   {"mountPath: /etc/x", "mountPath: /etc/y", []string{"no ConfigMap puts a file there"}},
+		"file's map":      {"configMap: {name: lease-coordinator}", "configMap: {name: other}", []string{"no ConfigMap puts a file there"}},
 		"container":       {"name: coordinator,", "name: manager,", []string{"has no container \"coordinator\""}},
 		"account":         {"serviceAccountName: lease-coordinator", "serviceAccountName: x", []string{"runs as ServiceAccount \"x\""}},
 		"service":         {"spec: {selector: {app: x}}", "spec: {selector: {app: other}}", []string{"Service/lease-coordinator-metrics selects no Pod"}},

@@ -53,6 +53,10 @@ func (o *output) String() string {
 }
 
 func TestExitCodes(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		args           []string
 		code           int
@@ -67,6 +71,12 @@ func TestExitCodes(t *testing.T) {
 		"two faults": {
 			[]string{"--election-duration=20s", "--candidate-ttl=30s", "--log-format=xml"}, exitUsage, nil,
 			[]string{"--candidate-ttl=30s", "--election-duration=20s", `--log-format="xml"`, "See coordinator --help."},
+		},
+		"no file":  {[]string{"--config=/nonexistent"}, exitUsage, nil, []string{`error: reading configuration file "/nonexistent": no such file or directory`}},
+		"bad file": {[]string{"--config=" + bad}, exitUsage, nil, []string{`error: configuration file "` + bad + `": is empty`}},
+		"no strategy": {
+			[]string{"--lease-strategy=l=example.com/A"}, exitUsage, nil,
+			[]string{`--lease-strategy="l=example.com/A": no strategy is called "example.com/A": there are "OldestEmulationVersion"`},
 		},
 		"no kubeconfig": {[]string{"--kubeconfig=/nonexistent"}, exitFailed, nil, []string{"error: ", `--kubeconfig="/nonexistent"`}},
 	} {

@@ -157,11 +157,11 @@ type CustomStrategy struct {
 	// such as "example.com/Nearest". Required.
 	Name string `json:"name,omitempty"`
 
-	// eligible is a CEL expression that is true for candidates that may lead. Default: all may.
+	// eligible is a CEL expression that is true for candidates that may lead. Default: all may, and prefer is required.
 	Eligible string `json:"eligible,omitempty"`
 
 	// prefer are CEL expressions that candidates are ranked by: the first that differs counts, and the smaller value
-	// leads. Default: all rank the same, and the oldest leads.
+	// leads. Default: all rank the same, the oldest leads, and eligible is required.
 	Prefer []string `json:"prefer,omitempty"`
 }
 

@@ -37,7 +37,7 @@ CONTROLPLANE := hack/controlplane
 # out, so many more of them than there are cores run at once.
 E2E_TIMEOUT ?= 30m
 E2E_PARALLEL ?= 12
-FUZZTIME ?= 30s
+FUZZTIME ?= 1m
 RUN ?=
 PKG ?= ./internal/controller
 
@@ -118,7 +118,7 @@ test-e2e: controlplane ## Run the end-to-end tests: all, or those that match RUN
 	$(GO) test -race -count=1 -p=1 -parallel=$(E2E_PARALLEL) -v -timeout=$(E2E_TIMEOUT) $(if $(RUN),-run '$(RUN)') ./test/e2e/...
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZTIME=30s.
+fuzz: ## Run every fuzz target for FUZZTIME=1m.
 	@GO=$(GO) hack/fuzz.sh $(FUZZTIME)
 
 .PHONY: deflake

@@ -18,7 +18,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
-fuzztime=${1:-30s}
+fuzztime=${1:-1m}
 
 # Asking a package for its targets links its tests, so only those that may have some are asked.
 folders=$({ git grep --untracked -l '^func Fuzz' -- '*_test.go' || true; } | xargs -r -n1 dirname | sort -u)

@@ -25,6 +25,7 @@ import (
 	"github.com/lease-coordinator/coordinator/internal/coordinator/configfile"
 	"github.com/lease-coordinator/coordinator/internal/election"
 	"github.com/lease-coordinator/coordinator/internal/strategy"
+	"github.com/lease-coordinator/coordinator/internal/strategy/cel"
 )
 
 // Load returns what the flags and the configuration file, if there is one, say together, or every fault in it. What the
@@ -184,10 +185,10 @@ func (o *Options) fileOverrides(f *faults) []strategy.Override {
 	for i, entry := range o.loaded.file.Configuration.LeaseStrategies {
 		at := leaseStrategiesField.Index(i)
 		if entry.Lease == "" {
-			f.inFile(fmt.Errorf("%s: is required", at.Child("lease")))
+			f.inFile(field.Required(at.Child("lease"), "must be [namespace/]lease"))
 		}
 		if entry.Strategy == "" {
-			f.inFile(fmt.Errorf("%s: is required", at.Child("strategy")))
+			f.inFile(field.Required(at.Child("strategy"), "must be the name of a strategy"))
 		}
 		if entry.Lease == "" || entry.Strategy == "" {
 			continue
@@ -227,7 +228,7 @@ func (o *Options) customStrategies(f *faults) []strategy.Strategy {
 	taken := strategy.BuiltIn()
 	for i, definition := range o.loaded.file.Configuration.CustomStrategies {
 		at := customStrategiesField.Index(i)
-		s, err := compile(definition, at)
+		s, err := cel.Compile(cel.Definition{Name: definition.Name, Eligible: definition.Eligible, Prefer: definition.Prefer}, at)
 		for _, fault := range parts(err) {
 			f.inFile(fault)
 		}
@@ -235,7 +236,7 @@ func (o *Options) customStrategies(f *faults) []strategy.Strategy {
 			continue
 		}
 		if slices.ContainsFunc(taken, func(other strategy.Strategy) bool { return other.Name() == s.Name() }) {
-			f.inFile(fmt.Errorf("%s: there is another strategy of the name %q", at.Child("name"), s.Name()))
+			f.inFile(field.Duplicate(at.Child("name"), string(s.Name())))
 			continue
 		}
 		taken = append(taken, s)

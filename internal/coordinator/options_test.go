@@ -253,6 +253,7 @@ func TestRulesByFlagAndFile(t *testing.T) {
 		"flag with the file":     {"election: {electionDuration: 10s}", "--candidate-ttl=19s", `configuration file "x.yaml": --candidate-ttl=19s must be at least twice election.electionDuration=10s`},
 		"file with a default":    {"election: {electionDuration: 20m}", "", `configuration file "x.yaml": election.candidateTTL=30m0s must be at least twice election.electionDuration=20m0s`},
 		"flag with a default":    {"dryRun: true", "--election-duration=20m", `--candidate-ttl=30m0s must be at least twice --election-duration=20m0s`},
+		"flag over the file":     {"election: {minTerm: 1s}", "--min-term=-1s", `--min-term=-1s: must not be negative`},
 		"the flag hides a fault": {"election: {electionDuration: 1ns}", "--election-duration=6s", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -448,7 +449,7 @@ func TestLockKey(t *testing.T) {
 
 // What is shipped must be accepted.
 func TestShippedConfiguration(t *testing.T) {
-	for _, name := range []string{"../../config/manager/coordinator.yaml"} {
+	for _, name := range []string{"../../config/manager/coordinator.yaml", "../../config/samples/strategies.yaml"} {
 		o := withFlags(t, "--config="+name)
 		// The flags alone must not need the file: the manifests' are checked where it does not exist.
 		if err := o.Validate(); err != nil {

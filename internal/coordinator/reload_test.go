@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,7 @@ type running struct {
 	file     string
 	registry *prometheus.Registry
 	// logged, events and looked are since the last look at them.
+	mu             sync.Mutex
 	logged, events []string
 	looked         int
 }
@@ -51,14 +53,19 @@ func follow(t *testing.T, file string, flags ...string) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	logger := funcr.New(func(_, args string) { r.logged = append(r.logged, args) }, funcr.Options{})
+	locked := func(f func()) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		f()
+	}
+	logger := funcr.New(func(_, args string) { locked(func() { r.logged = append(r.logged, args) }) }, funcr.Options{})
 	if r.configuration, err = newConfiguration(o, observe.NewMetrics(r.registry), logger); err != nil {
 		t.Fatal(err)
 	}
 	r.told = func(_ context.Context, inForce bool, note string) {
-		r.events = append(r.events, fmt.Sprintf("%t %s", inForce, note))
+		locked(func() { r.events = append(r.events, fmt.Sprintf("%t %s", inForce, note)) })
 	}
-	r.changed = func() { r.looked++ }
+	r.changed = func() { locked(func() { r.looked++ }) }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Start(ctx) }()
@@ -87,6 +94,8 @@ func (r *running) write(content string) {
 // expect checks what was told since it was last called: the events, and how often leases were looked at.
 func (r *running) expect(when string, events ...string) {
 	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if !slices.Equal(r.events, events) {
 		r.t.Errorf("%s: events %q, want %q", when, r.events, events)
 	}
@@ -102,18 +111,20 @@ func (r *running) expect(when string, events ...string) {
 	r.events, r.logged, r.looked = nil, nil, 0
 }
 
-// metrics checks the metrics of reloads.
+// expectMetrics checks the metrics of reloads, and that the failures of every enabled strategy are counted.
 func (r *running) expectMetrics(success, failure, successful float64, at time.Time) {
 	r.t.Helper()
 	families, err := r.registry.Gather()
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	got := map[string]float64{}
+	got, measured := map[string]float64{}, map[string]float64{}
 	for _, family := range families {
 		name := strings.TrimPrefix(family.GetName(), "coordinated_leader_election_configuration_")
 		for _, m := range family.GetMetric() {
 			switch {
+			case name == "coordinated_leader_election_strategy_failures_total":
+				measured[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
 			case m.GetCounter() != nil && len(m.GetLabel()) > 0:
 				got[name+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
 			case m.GetGauge() != nil:
@@ -129,6 +140,11 @@ func (r *running) expectMetrics(success, failure, successful float64, at time.Ti
 			r.t.Errorf("%s = %v, found %t; want %v", name, value, found, want)
 		}
 	}
+	for _, name := range r.settings().Strategies.Names() {
+		if value, found := measured[string(name)]; !found || value != 0 {
+			r.t.Errorf("failures of %s: %v, found %t", name, value, found)
+		}
+	}
 }
 
 func TestReload(t *testing.T) {
@@ -139,7 +155,7 @@ func TestReload(t *testing.T) {
 		pass(time.Minute)
 		r.expect("nothing has changed")
 
-		r.write(header + "election: {minTerm: 1m}\ndryRun: true\nleaseStrategies: [{lease: l, strategy: lease-coordinator.dev/Sticky}]")
+		r.write(header + "election: {minTerm: 1m}\ndryRun: true\ncustomStrategies: [{name: x.y/A, prefer: ['1']}]\nleaseStrategies: [{lease: l, strategy: lease-coordinator.dev/Sticky}]")
 		pass(filePeriod * (1 + settled))
 		inForce := fmt.Sprintf("true configuration file %q is in force", r.file)
 		r.expect("a good file", inForce)

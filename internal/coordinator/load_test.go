@@ -160,3 +160,29 @@ func TestElectionSettings(t *testing.T) {
 		t.Error("a file that does not exist was read")
 	}
 }
+
+// FuzzLoad loads whatever a file may hold, with a flag of each kind: what is accepted is fit to decide by.
+func FuzzLoad(f *testing.F) {
+	for _, seed := range []string{
+		"", "election: {minTerm: 1h, electionDuration: 500ms}", "strategies: ['*', -x.y/A]\ncustomStrategies: [{name: x.y/A, prefer: ['1']}]",
+		"leaseStrategies: [{lease: 'kube-*/[a-z]*', strategy: OldestEmulationVersion}]", "inTree: replace\nleaderElection: {leaderElect: false}",
+		"customStrategies: [{name: x.y/A, eligible: \"candidate.labels['a'] == 'b'\"}]\nleaseStrategies: [{lease: '*', strategy: x.y/A}]",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, content string) {
+		o, err := load(t, header+content, "--min-term=1s", "--lease-strategy=l=OldestEmulationVersion")
+		if err != nil {
+			return
+		}
+		s, err := o.ElectionSettings()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, lease := range []string{"l", "m", "kube-scheduler"} {
+			if override, _, found := s.Overrides.For("kube-system", lease); found && s.Strategies.Get(override.Strategy) == nil {
+				t.Errorf("%s is led by %q, which is not enabled", lease, override)
+			}
+		}
+	})
+}

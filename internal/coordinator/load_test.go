@@ -64,6 +64,10 @@ func TestStrategiesThatAreRefused(t *testing.T) {
 		"a custom strategy twice": {`customStrategies: [{name: x.y/A, prefer: ["1"]}, {name: x.y/A, prefer: ["2"]}]`, nil, []string{
 			file + `customStrategies[1].name: Duplicate value: "x.y/A"`,
 		}},
+		"faults in values and in overrides": {"election: {minTerm: -1s}", []string{"--lease-strategy=l=x/A"}, []string{
+			file + `election.minTerm=-1s: must not be negative`,
+			`--lease-strategy="l=x/A": no strategy is called "x/A": there are ` + builtIn,
+		}},
 		"faults in values and in strategies": {"strategies: [Old]\nelection: {minTerm: -1s}", nil, []string{
 			file + `election.minTerm=-1s: must not be negative`,
 			file + `strategies=Old: no strategy is called "Old": there are ` + builtIn,

@@ -43,7 +43,7 @@ type (
 	// EndProcess ends the process: the work has not stopped in time, and somebody else may work from now on.
 	EndProcess struct{ Why string }
 	// Done says that the candidacy is over: the work has stopped, the lease is handed over or lost, and the
-	// candidate's object is gone.
+	// candidate's object is gone; or the API server has refused so often that it is left to run out.
 	Done struct{}
 )
 
@@ -103,7 +103,7 @@ type Outcome int
 const (
 	// Succeeded: it was carried out.
 	Succeeded Outcome = iota
-	// Conflicted: somebody else wrote first, or the object is not there, or is. It was not carried out.
+	// Conflicted: somebody else wrote first, or the object is not there, or is. It was not carried out, for certain.
 	Conflicted
 	// Failed: it may or may not have been carried out.
 	Failed

@@ -16,6 +16,7 @@ package candidacy
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -46,6 +47,10 @@ const ownStamps = 8
 // docs/protocol.md).
 const minTakeUp = 5 * time.Second
 
+// maxTries is how often a candidate that shuts down tries to remove its object, or to find out what became of its last
+// write, before it gives up.
+const maxTries = 4
+
 // Machine is one candidacy. It is a plain value: a copy is independent of the original. Not safe for concurrent use.
 type Machine struct {
 	config Config
@@ -54,10 +59,18 @@ type Machine struct {
 	lease     Lease
 	known     bool
 	leaseSeen time.Duration
-	// claimEnd is when the last claim that was seen on the lease has run out; it outlives the object.
-	claimEnd time.Duration
+	// claimEnd is when the last claim that was seen on the lease has run out; it outlives the object. claimDuration is for
+	// how long that claim held.
+	claimEnd, claimDuration time.Duration
+	// vacantAt is before when the lease must not be taken for vacant, although it looks so: it is gone, or was released by
+	// somebody who may just have lost it. contestedUntil is until when a release may be such a one.
+	vacantAt, contestedUntil time.Duration
+	// transitions is the highest leaseTransitions ever seen; it outlives the object.
+	transitions int32
+	// coordinated is set if a coordinator has written the lease under its present holder.
+	coordinated bool
 	// stamps are the renewTimes that this process wrote last, or tried to.
-	stamps    [ownStamps]Stamp
+	stamps    [ownStamps]ownStamp
 	nextStamp int
 
 	// flight is the write to the lease that is under way.
@@ -68,18 +81,23 @@ type Machine struct {
 		sent time.Duration
 		open bool
 	}
+	// reading is set while the lease is read, mustRead if it has to be before the next write; readAt is when it may be.
 	reading, mustRead bool
+	readAt            time.Duration
 	// lookedAt is when the lease was last read, or seen to change.
 	lookedAt time.Duration
-	// retryAt is when the lease may be written again after a failure; conflicts counts those in a row.
-	retryAt   time.Duration
-	conflicts int
+	// retryAt is when the lease may be written again after a failure; conflicts and failures count those in a row.
+	retryAt             time.Duration
+	conflicts, failures int
 
-	// working is set from the start of the work until it has stopped, and cancelled once it was asked to.
+	// working is set from the start of the work until it has stopped, and cancelled once it was asked to. idleSince is
+	// since when this process has held the lease without working.
 	working, cancelled bool
 	cancelledAt        time.Duration
-	stoppedAt          time.Duration
+	idleSince          time.Duration
 	term               Term
+	// acquired is the acquireTime of the term, for when the lease has to be put back.
+	acquired Stamp
 	// renewedAt is when the last successful write of a claim was sent. The claim runs from then.
 	renewedAt time.Duration
 	claimed   bool
@@ -92,11 +110,21 @@ type Machine struct {
 	registration        Registration
 	registrationFlight  RegistrationWrite
 	registrationRetryAt time.Duration
-	registrationAt      time.Duration
-	acked               Stamp
-	deleteTries         int
+	// registered is set once this process has renewed its object, and registrationAt is when it last has.
+	registered     bool
+	registrationAt time.Duration
+	// deleteTries counts the attempts to delete the object since the candidate last wanted to lead.
+	deleteTries int
 
 	shutdown, unhealthy, done bool
+}
+
+// ownStamp is a renewTime that this process wrote, or tried to.
+type ownStamp struct {
+	at Stamp
+	// created is set if it was written by creating the lease. A creation is a compare-and-swap on nothing but absence: one
+	// that is carried out late may come after others have led and their lease has been deleted, too.
+	created bool
 }
 
 // New returns a machine that has seen nothing, at that moment.
@@ -114,11 +142,10 @@ func (m *Machine) SeeLease(l Lease, at Instant) []Effect {
 func (m *Machine) LeaseRead(l Lease, failed bool, at Instant) []Effect {
 	m.reading = false
 	if failed {
-		m.mustRead = true
-		m.retryAt = at.Mono + m.config.RetryPeriod/4
+		m.failures++
+		m.readAt = at.Mono + m.config.RetryPeriod/4
 	} else {
-		m.mustRead = false
-		m.lookedAt = at.Mono
+		m.mustRead, m.lookedAt = false, at.Mono
 		m.see(l, at.Mono)
 	}
 	return m.advance(at)
@@ -128,31 +155,61 @@ func (m *Machine) LeaseRead(l Lease, failed bool, at Instant) []Effect {
 func (m *Machine) LeaseWritten(outcome Outcome, after Lease, at Instant) []Effect {
 	f := m.flight
 	m.flight.open = false
+	var effects []Effect
 	switch outcome {
 	case Succeeded:
-		m.conflicts, m.retryAt = 0, 0
+		m.conflicts, m.failures, m.retryAt = 0, 0, 0
+		switch {
+		case f.why == SelfClaim:
+			m.settle(f.next.Renewed, true)
+		case !f.base.Exists:
+			m.settle(f.next.Renewed, m.claimRuns(at.Mono))
+		}
 		m.see(after, at.Mono)
 		switch f.why {
 		case TakeUp, Renew, SelfClaim:
-			m.claimed, m.renewedAt = true, f.sent
+			if m.own(f.next.Renewed) {
+				m.claimed, m.renewedAt = true, f.sent
+			}
 		case Transfer, Release:
 			m.claimed = false
 		}
+		if f.why == TakeUp || f.why == SelfClaim {
+			effects = m.takenUp(f.next, at)
+		}
 	case Conflicted:
-		m.mustRead = true
+		// It was not carried out. A twin may have written the very same at the very same moment: the stamp would be its.
+		m.settle(f.next.Renewed, false)
+		if m.lease.Version <= f.base.Version {
+			m.mustRead = true
+		}
 		if m.conflicts++; m.conflicts > 3 {
 			m.retryAt = at.Mono + m.config.RetryPeriod/4
 		}
 	case Failed:
+		if m.lease.Exists && m.lease.Renewed == f.next.Renewed {
+			m.settleCreated(at.Mono)
+		}
+		m.failures++
 		m.mustRead = true
 		m.retryAt = at.Mono + m.config.RetryPeriod/4
 	}
-	if outcome == Succeeded && (f.why == TakeUp || f.why == SelfClaim) && !m.working && m.holds() && !m.leaving() && at.Mono < m.renewDeadline() {
-		m.working, m.cancelled = true, false
-		m.term = Term{Token: m.lease.Token, Transitions: m.lease.Transitions}
-		return append([]Effect{StartWork{m.term}}, m.advance(at)...)
+	return append(effects, m.advance(at)...)
+}
+
+// takenUp starts the work, now that a claim of this process' own has been written, unless that has changed since.
+func (m *Machine) takenUp(written Lease, at Instant) []Effect {
+	if m.working || !m.holds() || m.lease.Renewed != written.Renewed || m.lease.Token != written.Token {
+		return nil
 	}
-	return m.advance(at)
+	if m.leaving() || at.Mono >= m.renewDeadline() {
+		m.idleSince = at.Mono
+		return nil
+	}
+	m.working, m.cancelled = true, false
+	m.term = Term{Token: m.lease.Token, Transitions: m.lease.Transitions}
+	m.acquired = m.lease.Acquired
+	return []Effect{StartWork{m.term}}
 }
 
 // SeeRegistration takes in the candidate's own object as the watch shows it.
@@ -167,10 +224,16 @@ func (m *Machine) RegistrationWritten(outcome Outcome, after Registration, at In
 	m.registrationFlight = ""
 	if outcome == Succeeded {
 		m.registrationRetryAt = 0
-		if why == Create || why == Update || why == Ack {
-			m.registrationAt = at.Mono
+		switch why {
+		case Create, Update, Ack:
+			m.registered, m.registrationAt = true, at.Mono
+			m.seeRegistration(after, at.Mono)
+		case Resign:
+			m.seeRegistration(after, at.Mono)
+		case Delete:
+			// The server does not say at which version it was deleted.
+			m.registration = Registration{Known: true, Version: max(m.registration.Version, after.Version)}
 		}
-		m.seeRegistration(after, at.Mono)
 	} else {
 		// The watch shows what is there now.
 		m.registrationRetryAt = at.Mono + m.config.RetryPeriod/4
@@ -180,17 +243,20 @@ func (m *Machine) RegistrationWritten(outcome Outcome, after Registration, at In
 
 // WorkStopped takes in that the work has ended, whether it was asked to or not.
 func (m *Machine) WorkStopped(at Instant) []Effect {
+	if !m.working {
+		return m.advance(at)
+	}
 	if !m.cancelled {
 		// It gave up by itself: whoever leads without working helps nobody.
 		m.shutdown = true
 	}
-	m.working, m.cancelled, m.ended, m.stoppedAt = false, false, false, at.Mono
+	m.working, m.cancelled, m.ended, m.idleSince = false, false, false, at.Mono
 	return m.advance(at)
 }
 
 // Shutdown ends the candidacy: the work is stopped, the lease handed over, the object removed, and then Done.
 func (m *Machine) Shutdown(at Instant) []Effect {
-	m.shutdown = true
+	m.shutdown, m.failures = true, 0
 	return m.advance(at)
 }
 
@@ -215,7 +281,8 @@ func (m *Machine) Leading() (until time.Duration, term Term, ok bool) {
 func (m *Machine) Following() (Lease, bool) { return m.lease, m.known }
 
 func (m *Machine) see(l Lease, now time.Duration) {
-	if m.known && (l.Version < m.lease.Version || l.Version == m.lease.Version && l.Exists == m.lease.Exists) {
+	// At the same version, what is gone was there before.
+	if m.known && (l.Version < m.lease.Version || l.Version == m.lease.Version && (l.Exists || !m.lease.Exists)) {
 		return
 	}
 	before := m.lease
@@ -225,24 +292,70 @@ func (m *Machine) see(l Lease, now time.Duration) {
 		if !m.known {
 			m.claimEnd = now
 		}
+		if !m.known || before.Exists {
+			// Its holder works on, and may have renewed it, or changed, unseen.
+			m.vacantAt = now + max(DefaultClaim, m.config.LeaseDuration, m.claimDuration)
+		}
 	case l.Holder == "":
+		if now < m.contestedUntil {
+			// client-go's release goes by what its elector saw last: shortly after it has lost the lease, a former
+			// holder may wipe out its successor, who works on until it notices.
+			m.vacantAt = max(m.vacantAt, m.claimEnd)
+		}
 		if !m.known || before.Holder != "" || !before.Exists {
 			m.claimEnd = now
 		}
 	case !m.known || !before.Exists || l.Holder != before.Holder || l.Renewed != before.Renewed:
-		m.leaseSeen, m.claimEnd = now, now+l.claim()
+		if m.known && before.Holder != "" && l.Holder != before.Holder {
+			m.contestedUntil = max(m.contestedUntil, now+m.claimDuration)
+		}
+		m.leaseSeen, m.claimEnd, m.claimDuration = now, now+l.claim(), l.claim()
 	default:
 		// Whoever shortens the duration of a renewal does not shorten what its holder believes.
-		m.claimEnd = max(m.claimEnd, m.leaseSeen+l.claim())
+		m.claimEnd, m.claimDuration = max(m.claimEnd, m.leaseSeen+l.claim()), max(m.claimDuration, l.claim())
 	}
 	m.known, m.mustRead = true, false
+	if l.Exists {
+		m.transitions = max(m.transitions, l.Transitions)
+		m.coordinated = l.Coordinated || m.coordinated && l.Holder == m.config.Identity
+	}
+	if !m.flight.open || m.flight.next.Renewed != l.Renewed {
+		m.settleCreated(now)
+	}
 }
 
+// settleCreated decides whether the lease, as it is, is this process' own, if it was created by a write of it that failed
+// to all appearances. It is while the claim before that runs, since nobody else can have led in between.
+func (m *Machine) settleCreated(now time.Duration) {
+	for _, o := range m.stamps {
+		if m.lease.Exists && o.created && o.at == m.lease.Renewed {
+			m.settle(o.at, m.claimRuns(now))
+		}
+	}
+}
+
+// settle has the stamp count as this process' own from now on, or not.
+func (m *Machine) settle(s Stamp, own bool) {
+	for i := range m.stamps {
+		if o := &m.stamps[i]; o.at == s {
+			o.created = false
+			if !own {
+				o.at = 0
+			}
+		}
+	}
+}
+
+// claimRuns reports whether this process' claim holds.
+func (m *Machine) claimRuns(now time.Duration) bool { return m.claimed && now < m.claimUntil() }
+
 func (m *Machine) seeRegistration(r Registration, now time.Duration) {
-	if m.registration.Known && r.Version < m.registration.Version {
+	have := &m.registration
+	if have.Known && !have.Unserved && !r.Unserved &&
+		(r.Version < have.Version || r.Version == have.Version && r.Exists && !have.Exists) {
 		return
 	}
-	if r.Exists && r.Ping != 0 && r.Ping != m.registration.Ping {
+	if r.Exists && r.Ping != 0 && r.Ping != have.Ping {
 		m.coordinatorSeen = now
 	}
 	m.registration = r
@@ -251,6 +364,9 @@ func (m *Machine) seeRegistration(r Registration, now time.Duration) {
 
 // advance decides what follows from the facts.
 func (m *Machine) advance(at Instant) []Effect {
+	if m.done {
+		return nil
+	}
 	var effects []Effect
 	now := at.Mono
 	if m.working && !m.cancelled {
@@ -263,8 +379,9 @@ func (m *Machine) advance(at Instant) []Effect {
 		m.ended = true
 		effects = append(effects, EndProcess{fmt.Sprintf("the work has not stopped %s after it was asked to", now-m.cancelledAt)})
 	}
-	nominated := m.known && m.lease.Exists && m.lease.Preferred == m.config.Identity && m.lease.Holder != m.config.Identity
-	if nominated && !m.nominated && !m.leaving() {
+	nominated := m.known && m.lease.Exists && m.lease.Preferred == m.config.Identity && m.lease.Holder != m.config.Identity &&
+		!m.resigning()
+	if nominated && !m.nominated {
 		effects = append(effects, Nominate{})
 	}
 	m.nominated = nominated
@@ -274,11 +391,26 @@ func (m *Machine) advance(at Instant) []Effect {
 	if e := m.onRegistration(at); e != nil {
 		effects = append(effects, e)
 	}
-	if m.shutdown && !m.done && !m.working && !m.flight.open && !m.holds() && m.registrationFlight == "" && m.gone() {
+	if m.over(now) {
 		m.done = true
 		effects = append(effects, Done{})
 	}
 	return effects
+}
+
+// over reports whether a candidate that shuts down has nothing left to do, or cannot do it.
+func (m *Machine) over(now time.Duration) bool {
+	if !m.shutdown || m.working || m.flight.open || m.registrationFlight != "" {
+		return false
+	}
+	if !m.gone() && m.deleteTries < maxTries {
+		return false
+	}
+	if m.mustRead || m.holds() {
+		// A claim that has run out needs no release. While it runs, the next leader would have to wait for it.
+		return m.failures >= maxTries && !m.claimRuns(now)
+	}
+	return true
 }
 
 // stopReason says why the work is to stop; "" if it may go on.
@@ -286,6 +418,8 @@ func (m *Machine) stopReason(now time.Duration) string {
 	switch {
 	case now >= m.renewDeadline():
 		return "the lease was not renewed within the renew deadline"
+	case m.lease.Exists && m.lease.Holder == "":
+		return "the lease was released by somebody else"
 	case m.lease.Exists && m.lease.Holder != m.config.Identity:
 		return fmt.Sprintf("the lease is held by %q", m.lease.Holder)
 	case m.foreign():
@@ -326,7 +460,7 @@ func (m *Machine) foreign() bool {
 
 func (m *Machine) own(s Stamp) bool {
 	for _, o := range m.stamps {
-		if o == s && s != 0 {
+		if o.at == s && s != 0 {
 			return true
 		}
 	}
@@ -347,15 +481,14 @@ func (m *Machine) workLimit() time.Duration {
 // onLease returns the next read or write of the lease, if one is due.
 func (m *Machine) onLease(at Instant) Effect {
 	now := at.Mono
-	if m.flight.open || m.reading || now < m.retryAt {
+	if m.flight.open || now < m.retryAt {
 		return nil
 	}
 	if m.mustRead {
-		m.reading = true
-		return ReadLease{}
+		return m.read(now)
 	}
 	switch {
-	case !m.known || m.done:
+	case !m.known:
 		return nil
 	case m.holds() && m.working:
 		if m.ended {
@@ -370,8 +503,9 @@ func (m *Machine) onLease(at Instant) Effect {
 	case m.holds():
 		next := m.renewed(at)
 		if next.Acquired == 0 {
-			// The in-tree coordinator writes no acquireTime, and leaves the token of the term before.
+			// The in-tree coordinator writes no acquireTime, and leaves token and transitions of the term before.
 			next.Acquired, next.Token = m.lease.Renewed, m.lease.nextToken()
+			next.Transitions = m.nextTransitions()
 		}
 		if next.Token == "" {
 			next.Token = m.lease.nextToken()
@@ -382,23 +516,36 @@ func (m *Machine) onLease(at Instant) Effect {
 			// Deleted under a live holder: put back for the same term.
 			next := m.renewed(at)
 			next.Holder, next.Token, next.Transitions = m.config.Identity, m.term.Token, m.term.Transitions
+			// Without an acquireTime it would be an appointment.
+			next.Acquired, next.Coordinated = m.acquired, m.coordinated
 			return m.write(Renew, next, at)
 		}
-	case m.mayFallBack() && now >= m.fallbackAt():
+	case m.mayClaim() && now >= m.claimAt():
+		if !m.lease.Exists && m.lookedAt < m.claimAt() {
+			// A creation is no compare-and-swap on what was seen; at least it was seen just before.
+			return m.read(now)
+		}
 		next := m.lease
 		if next.Holder != m.config.Identity || !next.Exists {
-			next.Transitions++
+			next.Transitions = m.nextTransitions()
 		}
 		next.Exists, next.Holder, next.Preferred, next.Token = true, m.config.Identity, "", m.lease.nextToken()
 		next.Acquired, next.Duration = m.fresh(at.Wall), m.config.LeaseDuration
 		// Equal stamps would make it an appointment, for a twin to take up.
-		next.Renewed = next.Acquired + 1
+		next.Renewed = m.fresh(next.Acquired + 1)
 		return m.write(SelfClaim, next, at)
 	case !m.working && now >= m.lookAt():
-		m.reading = true
-		return ReadLease{}
+		return m.read(now)
 	}
 	return nil
+}
+
+func (m *Machine) read(now time.Duration) Effect {
+	if m.reading || now < m.readAt {
+		return nil
+	}
+	m.reading = true
+	return ReadLease{}
 }
 
 // lookAt is when a candidate that follows reads the lease, since the watch has shown nothing for so long that it may be
@@ -414,8 +561,16 @@ func (m *Machine) renewed(at Instant) Lease {
 	return next
 }
 
+// nextTransitions returns the leaseTransitions of a new holder's term: one more than ever seen.
+func (m *Machine) nextTransitions() int32 {
+	if m.transitions == math.MaxInt32 {
+		return m.transitions
+	}
+	return m.transitions + 1
+}
+
 func (m *Machine) fresh(wall Stamp) Stamp {
-	for wall == m.lease.Renewed || wall == m.lease.Acquired || m.own(wall) {
+	for wall == 0 || wall == m.lease.Renewed || wall == m.lease.Acquired || wall == m.acquired || m.own(wall) {
 		wall++
 	}
 	return wall
@@ -429,7 +584,7 @@ func (m *Machine) handOver(at Instant) Effect {
 		next.Acquired = m.fresh(at.Wall)
 		next.Renewed = next.Acquired
 		next.Duration = max(m.config.LeaseDuration/3, minTakeUp)
-		next.Transitions++
+		next.Transitions = m.nextTransitions()
 		return m.write(Transfer, next, at)
 	}
 	if m.awaitsSuccessor(at.Mono) || !m.withdrawn() {
@@ -443,7 +598,7 @@ func (m *Machine) handOver(at Instant) Effect {
 
 // awaitsSuccessor reports whether a coordinator is likely to name a successor at any moment.
 func (m *Machine) awaitsSuccessor(now time.Duration) bool {
-	return m.lease.Coordinated && m.claimed && now < m.stoppedAt+m.config.HandOffWait
+	return m.coordinated && m.claimed && now < m.idleSince+m.config.HandOffWait
 }
 
 // withdrawn reports whether the candidate's object is gone, or could not be removed: a coordinator that does not know of
@@ -452,24 +607,42 @@ func (m *Machine) withdrawn() bool {
 	return m.gone() || m.deleteTries > 1
 }
 
-// gone reports whether the candidate has no object.
+// gone reports whether the candidate has no object, as far as it knows.
 func (m *Machine) gone() bool {
-	return m.registration.Unserved || m.registration.Known && !m.registration.Exists
+	return m.registration.Unserved || !m.registration.Exists
 }
 
-func (m *Machine) mayFallBack() bool {
-	return m.config.FallbackAfter >= 0 && !m.working && !m.resigning() && !m.holds() && !m.lease.Paused && !m.registration.Ineligible
+// mayClaim reports whether the candidate would take the lease by itself if it were vacant for long enough.
+func (m *Machine) mayClaim() bool {
+	if m.working || m.resigning() || m.holds() || m.registration.Ineligible {
+		return false
+	}
+	return m.named() || m.config.FallbackAfter >= 0 && !m.lease.Paused
 }
 
-// fallbackAt is when a lease has been vacant, without a sign of a coordinator, for as long as it takes.
-func (m *Machine) fallbackAt() time.Duration {
-	return max(m.claimEnd, m.coordinatorSeen) + m.config.FallbackAfter
+// named reports whether the lease names this candidate, although another process has renewed it: most likely a former
+// one that had the same name.
+func (m *Machine) named() bool { return m.lease.Exists && m.lease.Holder == m.config.Identity }
+
+// claimAt is when the candidate takes the lease by itself.
+func (m *Machine) claimAt() time.Duration {
+	if m.named() {
+		// The in-tree coordinator does not name again whom the lease names already, and pings it for ever. One that would
+		// rather have another has had the time to say so.
+		return m.claimEnd + minTakeUp
+	}
+	// The lease has been vacant, without a sign of a coordinator, for as long as it takes.
+	return max(max(m.claimEnd, m.coordinatorSeen)+m.config.FallbackAfter, m.vacantAt)
 }
 
 func (m *Machine) write(why Write, next Lease, at Instant) Effect {
 	m.flight.open, m.flight.why, m.flight.base, m.flight.next, m.flight.sent = true, why, m.lease, next, at.Mono
 	if next.Holder == m.config.Identity {
-		m.stamps[m.nextStamp%ownStamps] = next.Renewed
+		if m.stamps[m.nextStamp].at == m.lease.Renewed {
+			// However often writing fails, the last renewal stays this process' own.
+			m.nextStamp = (m.nextStamp + 1) % ownStamps
+		}
+		m.stamps[m.nextStamp] = ownStamp{next.Renewed, !m.lease.Exists}
 		m.nextStamp = (m.nextStamp + 1) % ownStamps
 	}
 	return WriteLease{Why: why, Base: m.lease, Next: next}
@@ -489,7 +662,7 @@ func (m *Machine) onRegistration(at Instant) Effect {
 	if m.resigning() {
 		inOffice := m.working || m.holds()
 		switch {
-		case !r.Exists:
+		case !r.Exists || m.deleteTries >= maxTries:
 			return nil
 		case !inOffice || !m.working && !m.endOfTerm() && !m.awaitsSuccessor(at.Mono):
 			m.deleteTries++
@@ -505,10 +678,7 @@ func (m *Machine) onRegistration(at Instant) Effect {
 		return write(Create)
 	case !r.Current || r.Resigned:
 		return write(Update)
-	case r.Ping > r.Renewed && r.Ping != m.acked:
-		m.acked = r.Ping
-		return write(Ack)
-	case at.Mono >= m.registrationAt+m.config.RegistrationPeriod:
+	case r.Ping > r.Renewed, !m.registered, at.Mono >= m.registrationAt+m.config.RegistrationPeriod:
 		return write(Ack)
 	}
 	return nil
@@ -516,6 +686,9 @@ func (m *Machine) onRegistration(at Instant) Effect {
 
 // Wake returns when Tick is to be called if nothing happens before; ok is false for never.
 func (m *Machine) Wake(now time.Duration) (at time.Duration, ok bool) {
+	if m.done {
+		return 0, false
+	}
 	consider := func(t time.Duration) {
 		if t > now && (!ok || t < at) {
 			at, ok = t, true
@@ -527,11 +700,15 @@ func (m *Machine) Wake(now time.Duration) (at time.Duration, ok bool) {
 		consider(m.renewedAt + m.config.RetryPeriod)
 	}
 	consider(m.retryAt)
+	consider(m.readAt)
 	if m.holds() && !m.working {
-		consider(m.stoppedAt + m.config.HandOffWait)
+		consider(m.idleSince + m.config.HandOffWait)
 	}
-	if m.known && m.mayFallBack() {
-		consider(m.fallbackAt())
+	if m.shutdown && m.claimed {
+		consider(m.claimUntil())
+	}
+	if m.known && m.mayClaim() {
+		consider(m.claimAt())
 	}
 	if m.known && !m.working {
 		consider(m.lookAt())

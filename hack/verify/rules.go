@@ -45,9 +45,11 @@ var importRules = []importRule{
 		"it describes decisions and takes none"},
 	{"internal/controller", []string{"api", "internal/election", "internal/leaseapi", "internal/observe", "internal/strategy"},
 		"it gathers, asks election, and carries out"},
-	{"internal/coordinator", []string{"api", "internal/controller", "internal/election", "internal/leaseapi", "internal/observe", "internal/strategy"},
+	{"internal/coordinator", []string{"api", "internal/controller", "internal/election", "internal/explain", "internal/leaseapi", "internal/observe", "internal/strategy"},
 		"it wires, and is what cmd calls"},
-	{"cmd/coordinator", []string{"internal/coordinator"},
+	{"internal/explain", []string{"api", "internal/election", "internal/leaseapi", "internal/strategy"},
+		"it tells what election decides, of objects that anybody may have read, and decides nothing itself"},
+	{"cmd/coordinator", []string{"internal/coordinator", "internal/explain"},
 		"flags, configuration, run; nothing else"},
 
 	{"pkg/candidate", []string{"api", "internal/candidacy", "pkg/fencing"},

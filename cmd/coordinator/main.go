@@ -69,15 +69,16 @@ Exit codes: 0 after SIGTERM or SIGINT, 1 if it could not run, 2 if the flags or 
 	}
 	command.Flags().SortFlags = false
 	options.AddFlags(command.Flags())
+	command.AddCommand(explainCommand(&code), planCommand(&code))
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetArgs(args)
 	command.SetOut(stdout)
 	command.SetErr(stderr)
-	if err := command.ExecuteContext(ctx); err != nil {
+	if executed, err := command.ExecuteContextC(ctx); err != nil {
 		fmt.Fprintf(stderr, "error: %v\n", err)
 		if code == 0 {
 			code = exitUsage
-			fmt.Fprintln(stderr, "See coordinator --help.")
+			fmt.Fprintf(stderr, "See %s --help.\n", executed.CommandPath())
 		}
 	}
 	return code

@@ -15,11 +15,16 @@
 package controller
 
 import (
+	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
@@ -93,6 +98,81 @@ func TestInvalidAnnotationsAreToldOnce(t *testing.T) {
 	if got := s.told(); got != "" {
 		t.Errorf("of the lease: told again: %q", got)
 	}
+}
+
+// distinct is a recorder that finds events which client-go would drop, taking them for one that was there before.
+type distinct struct {
+	testing.TB
+	notes map[string]string
+}
+
+func (d distinct) Eventf(regarding, _ runtime.Object, eventType, reason, action, note string, args ...any) {
+	about := regarding.(metav1.Object)
+	key := strings.Join([]string{eventType, reason, action, about.GetName(), string(about.GetUID()), about.GetResourceVersion()}, " ")
+	note = fmt.Sprintf(note, args...)
+	if before, known := d.notes[key]; known {
+		d.Errorf("two events of the key %q: %q and %q", key, before, note)
+	}
+	d.notes[key] = note
+}
+
+func (s *server) versionOf(candidate string) int {
+	s.Helper()
+	obj := s.r.Kind.New()
+	s.must(s.api.Get(s.Context(), types.NamespacedName{Namespace: leaseKey.Namespace, Name: candidate}, obj))
+	version, err := strconv.Atoi(obj.GetResourceVersion())
+	s.must(err)
+	return version
+}
+
+func (d distinct) says(parts ...string) {
+	d.Helper()
+	for _, note := range d.notes {
+		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(note, part) }) {
+			return
+		}
+	}
+	d.Errorf("no event says all of %q: %q", parts, d.notes)
+}
+
+// TestEventsAreNotTakenForOneAnother: whether there is a Lease or not, and however many values are invalid at once.
+func TestEventsAreNotTakenForOneAnother(t *testing.T) {
+	s := newServer(t)
+	d := distinct{t, map[string]string{}}
+	s.r.Events.Recorder = d
+	newest := 0
+	// newer makes the candidate the newest object of all: the server in memory counts the versions of each by itself.
+	newer := func(name string) {
+		for newest += 10; s.versionOf(name) < newest; {
+			s.annotate(name, "example.com/version", strconv.Itoa(s.versionOf(name)))
+		}
+	}
+	s.join("a", "1.36.0")
+	s.annotate("a", v1alpha1.IneligibleAnnotation, "backup")
+	s.reconcile()
+	d.says("no candidate may lead", "a is marked never to lead: backup")
+	s.join("b", "1.36.0")
+	newer("b")
+	s.annotate("b", v1alpha1.IneligibleAnnotation, "false")
+	s.reconcile()
+	d.says("no candidate may lead", "backup", "b is marked never to lead: false")
+	d.says(`"false" keeps the candidate from leading`)
+	s.annotate("b", v1alpha1.IneligibleAnnotation, "no")
+	s.reconcile()
+	d.says(`"no" keeps the candidate from leading`)
+
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: leaseKey.Namespace, Name: leaseKey.Name, Annotations: map[string]string{
+		v1alpha1.PausedAnnotation: "yes", v1alpha1.PreemptionAnnotation: "sometimes",
+	}}}
+	s.must(s.api.Create(t.Context(), lease))
+	s.syncLease()
+	s.reconcile()
+	d.says(`"yes" is not "true"`, `"sometimes" is not "never"`)
+	// Nobody renews this lease.
+	newer("a")
+	s.annotate("a", v1alpha1.IneligibleAnnotation, "backup of a")
+	s.reconcile()
+	d.says("no candidate may lead", "backup of a")
 }
 
 func TestEndOfAPriorityIsToldOnce(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -422,7 +423,7 @@ type decided struct {
 type notice struct {
 	// candidate is whom it is about; nil for the Lease.
 	candidate *strategy.Candidate
-	// warning is an invalid value; "" for the end of the candidate's priority.
+	// warning tells of its invalid values that were not told of; "" for the end of the candidate's priority.
 	warning string
 }
 
@@ -506,10 +507,15 @@ func (st *leaseState) notices(s *election.Snapshot) []notice {
 		if slices.Equal(*told, warnings) {
 			return
 		}
+		var news []string
 		for _, w := range warnings {
 			if !slices.Contains(*told, w) {
-				list = append(list, notice{candidate: c, warning: w})
+				news = append(news, w)
 			}
+		}
+		// Together, since there is one event about an object as of one resourceVersion; see decided.about.
+		if len(news) > 0 {
+			list = append(list, notice{candidate: c, warning: strings.Join(news, "; ")})
 		}
 		*told = warnings
 	}

@@ -138,29 +138,39 @@ func (r *Reconciler) report(logger logr.Logger, d decided) {
 	}
 	if observe.Blocks(d.Decision) {
 		logger.Info("Lease not coordinated", decisionValues(d.Decision)...)
-		r.Events.Blocked(d.lease(), d.Decision)
+		r.Events.Blocked(d.about(), d.Decision)
 		return
 	}
 	logger.V(1).Info("Nothing to do", decisionValues(d.Decision)...)
 }
 
-// lease returns the lease that was decided on, or what it is going to be called.
-func (d *decided) lease() *coordinationv1.Lease {
+// about returns the lease that was decided on, or what it is going to be called, for an event: as of the newest of what
+// was decided on. client-go takes all events of one reason about one object, as of one resourceVersion, for the same
+// event, and drops the note of every one but the first. A lease that is not there, or that nobody renews, would be left
+// with what was true of it once.
+func (d *decided) about() *coordinationv1.Lease {
+	about := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: d.snapshot.Key.Namespace, Name: d.snapshot.Key.Name}}
 	if d.before != nil {
-		return d.before
+		about.UID, about.ResourceVersion = d.before.UID, d.before.ResourceVersion
 	}
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: d.snapshot.Key.Namespace, Name: d.snapshot.Key.Name}}
+	for _, c := range d.snapshot.Candidates {
+		if about.ResourceVersion == "" || parseVersion(c.ResourceVersion) > parseVersion(about.ResourceVersion) {
+			about.ResourceVersion = c.ResourceVersion
+		}
+	}
+	return about
 }
 
 // notify tells, once, of what the owner of a lease or a candidate should know.
 func (r *Reconciler) notify(d decided) {
 	for _, n := range d.notices {
-		var about client.Object = d.lease()
+		var about client.Object = d.about()
 		if n.candidate != nil {
 			about = r.Kind.New()
 			about.SetNamespace(n.candidate.Namespace)
 			about.SetName(n.candidate.Name)
 			about.SetUID(types.UID(n.candidate.UID))
+			about.SetResourceVersion(n.candidate.ResourceVersion)
 		}
 		if n.warning != "" {
 			r.Events.InvalidAnnotation(about, n.warning)

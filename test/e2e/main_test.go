@@ -21,6 +21,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,10 +90,27 @@ func newArena(t *testing.T, flavour framework.Flavour) *arena {
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
 	if sharedCoordinators[flavour] == nil {
+		args := append(coordinatorArgs(flavour), sharedArgs(t)...)
 		// The coordinator outlives this test.
-		sharedCoordinators[flavour] = startCoordinators(t, context.WithoutCancel(t.Context()), cluster.Nodes[0], 1, coordinatorArgs(flavour)...)[0]
+		sharedCoordinators[flavour] = startCoordinators(t, context.WithoutCancel(t.Context()), cluster.Nodes[0], 1, args...)[0]
 	}
 	return newArenaOn(t, cluster)
+}
+
+// leaseByFlag is the name of leases that the shared coordinators lead by the newest binary version, since a flag says so.
+const leaseByFlag = "by-flag"
+
+// sharedArgs returns what the shared coordinators are given besides. It concerns no lease that does not ask for it.
+func sharedArgs(t *testing.T) []string {
+	t.Helper()
+	root, err := framework.RepositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{
+		"--config=" + filepath.Join(root, "config", "samples", "strategies.yaml"),
+		"--lease-strategy=" + leaseByFlag + "=" + string(v1alpha1.NewestBinaryVersion),
+	}
 }
 
 // newArenaOn returns an arena in a new namespace of the cluster.

@@ -100,6 +100,8 @@ func TestExplainDumps(t *testing.T) {
 		{"uncoordinated.txt", "uncoordinated", nil},
 		{"not_taken_up.txt", "not_taken_up", nil},
 		{"in_tree.txt", "in_tree", nil},
+		{"in_tree_ours.txt", "in_tree_ours", nil},
+		{"in_tree_elsewhere.json", "in_tree_elsewhere", []string{"-o=json"}},
 		{"excluded.txt", "excluded", nil},
 		{"several.txt", "several", nil},
 		{"several.json", "several", []string{"-o=json"}},
@@ -351,6 +353,14 @@ func newAPIServer(t *testing.T, dump string, restricted, candidates bool) *apiSe
 			refuse(w, http.StatusForbidden, "Forbidden")
 		case len(parts) == 1 && path != "":
 			answer(w, http.StatusOK, listOf(version, path, lists[path]))
+		case path == "namespaces/kube-system/leases/leader-election-controller":
+			for _, item := range lists["kube-system/leases"] {
+				if bytes.Contains(item, []byte(`"leader-election-controller"`)) {
+					answer(w, http.StatusOK, item)
+					return
+				}
+			}
+			refuse(w, http.StatusNotFound, "NotFound")
 		case len(parts) == 3 && parts[0] == "namespaces":
 			answer(w, http.StatusOK, listOf(version, parts[2], lists[parts[1]+"/"+parts[2]]))
 		default:
@@ -394,6 +404,7 @@ func TestExplainCluster(t *testing.T) {
 		"a namespace by flag":            {"steady", "default", true, []string{"-n", "kube-system", "kube-controller-manager"}, "steady.json"},
 		"a namespace before the name":    {"steady", "default", true, []string{"kube-system/kube-controller-manager"}, "steady.json"},
 		"all of the namespace":           {"steady", "kube-system", false, nil, "steady.json"},
+		"the in-tree coordinator's lock": {"in_tree_elsewhere", "other", true, []string{"kube-scheduler"}, "in_tree_elsewhere.json"},
 		"all namespaces":                 {"several", "default", false, []string{"-A"}, "several.json"},
 		"the fields are in annotations":  {"gate_off", "kube-system", false, nil, "gate_off.json"},
 		"the API server's clock is ours": {"priority", "kube-system", false, nil, "priority.json"},

@@ -48,6 +48,8 @@ func TestPlans(t *testing.T) {
 		{"spread.txt", "../explain/spread", []string{"node2-"}},
 		{"uncoordinated.txt", "../explain/uncoordinated", []string{"n1=1.38.0", "legacy_1-"}},
 		{"handoff.txt", "../explain/handoff", []string{"n1-"}},
+		{"preferred_gone.txt", "preferred_gone", []string{"n3=1.38.0"}},
+		{"annotations_stay_behind.txt", "../explain/ineligible", []string{"kube-controller-manager", "n1=1.36.0"}},
 		{"paused.txt", "../explain/paused", []string{"n2-"}},
 		{"steps.txt", "control_plane", []string{"--steps=testdata/plan/steps"}},
 	} {

@@ -150,7 +150,7 @@ func (l *lease) isThere(i int) bool {
 	}
 	for j := range l.Candidates {
 		other := &l.Candidates[j]
-		if j != i && c.Node != "" && other.Node == c.Node && other.Created.After(c.Created) && c.Renewed.Before(other.Created) {
+		if j != i && c.Node != "" && other.Node == c.Node && c.Renewed.Before(other.Created) {
 			return false
 		}
 	}

@@ -260,8 +260,9 @@ func (a *fakeAPI) appointment(l object, identity string) {
 	if !ok {
 		token = strconv.FormatUint(a.version, 10)
 	}
+	now := stampNow()
 	maps.Copy(s, object{
-		"holderIdentity": identity, "acquireTime": stampNow(), "renewTime": stampNow(), "leaseTransitions": transitions,
+		"holderIdentity": identity, "acquireTime": now, "renewTime": now, "leaseTransitions": transitions,
 		"leaseDurationSeconds": 5, "strategy": "OldestEmulationVersion",
 	})
 	delete(s, "preferredHolder")

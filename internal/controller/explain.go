@@ -31,6 +31,8 @@ import (
 // Explained is a lease as it is known now, and what the coordinator makes of it.
 type Explained struct {
 	Key types.NamespacedName
+	// Now is when it was decided.
+	Now time.Time
 	// Lease is in canonical form; nil if there is none. Read-only.
 	Lease *coordinationv1.Lease
 	// Claim is the claim on it.
@@ -61,7 +63,7 @@ func (o *Observer) Explain(key types.NamespacedName, settings *election.Settings
 		return Explained{}, false
 	}
 	s := o.snapshot(key, st, o.now(), settings)
-	x = Explained{Key: key, Lease: s.Lease, Claim: st.observed.Claim, AwaitingTakeUp: st.observed.Appointment != nil}
+	x = Explained{Key: key, Now: s.Now, Lease: s.Lease, Claim: st.observed.Claim, AwaitingTakeUp: st.observed.Appointment != nil}
 	o.loads.Without(key, func(load strategy.Load) {
 		s.Load = load
 		x.Explanation = election.Explain(&s)

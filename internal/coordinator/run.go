@@ -194,6 +194,7 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 	if err := errors.Join(
 		mgr.Add(c),
 		mgr.Add(c.configuration),
+		serveExplanations(mgr, observations{c.observer, c.configuration.settings}),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("coordinating", c.ready),
 	); err != nil {

@@ -229,12 +229,23 @@ func (e *evaluation) holderValid(claim Claim, holder *Verdict) Decision {
 	}
 	best, unanswered, passedOver := e.better(holder)
 	if best == nil && len(unanswered) == 0 {
-		if passedOver.Reason == "" {
+		switch passedOver.Reason {
+		case "":
 			passedOver = Decision{Action: None, Reason: ReasonOptimal}
+		case ReasonBetterAsked:
+			if stay := e.stays(passedOver.Candidate); stay.Reason != "" {
+				passedOver = stay
+			}
 		}
 		return e.beforeVacancy(claim, passedOver)
 	}
-	if stay := e.stays(best, unanswered); stay.Reason != "" {
+	better := ""
+	if best != nil {
+		better = best.Name
+	} else {
+		better = unanswered[0]
+	}
+	if stay := e.stays(better); stay.Reason != "" {
 		return e.beforeVacancy(claim, stay)
 	}
 	if len(unanswered) > 0 {
@@ -287,14 +298,9 @@ func (e *evaluation) preemptionForbidden() bool {
 	return e.Lease.Annotations[v1alpha1.PreemptionAnnotation] == v1alpha1.PreemptionNever
 }
 
-// stays returns why the holder stays in office although others have more merit; an empty reason if it does not.
-func (e *evaluation) stays(best *Verdict, unanswered []string) Decision {
-	d := Decision{Action: None}
-	if best != nil {
-		d.Candidate = best.Name
-	} else {
-		d.Candidate = unanswered[0]
-	}
+// stays returns why the holder stays in office although that candidate has more merit; an empty reason if it does not.
+func (e *evaluation) stays(better string) Decision {
+	d := Decision{Action: None, Candidate: better}
 	switch termEnds := e.Observed.HolderSince.Add(e.Settings.MinTerm); {
 	case e.preemptionForbidden():
 		d.Reason = ReasonPreemptionNever
@@ -346,7 +352,7 @@ func (e *evaluation) better(v *Verdict) (best *Verdict, ping []string, passedOve
 		case unknown:
 			ping = append(ping, c.Name)
 		case waiting:
-			return nil, ping, Decision{Action: None, Reason: ReasonAwaitingAcks, Candidate: c.Name}
+			return nil, ping, Decision{Action: None, Reason: ReasonBetterAsked, Candidate: c.Name}
 		case alive:
 			if len(ping) > 0 {
 				return nil, ping, passedOver

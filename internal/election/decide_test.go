@@ -115,7 +115,7 @@ func TestBoundaries(t *testing.T) {
 				s.Candidates[1].Observed = s.Candidates[1].Observed.Ping(at(1))
 				return s
 			},
-			at: at(6), before: ReasonAwaitingAcks, after: ReasonOptimal,
+			at: at(6), before: ReasonBetterAsked, after: ReasonOptimal,
 		},
 		{
 			name: "the minimum term ends",
@@ -564,6 +564,9 @@ func checkInvariants(t *rapid.T, s *Snapshot, d Decision) {
 	outstanding := o.Appointment != nil && (s.Lease == nil || o.Appointment.Holder == holderOf(s.Lease))
 	if d.Action == Appoint && s.Now.Before(o.Claim.End()) && !outstanding {
 		t.Fatalf("I1: %q while the claim of %q runs until %s", d.Sentence(), o.Claim.Holder, o.Claim.End())
+	}
+	if d.Vacancy() && s.Lease != nil && holderOf(s.Lease) != "" && s.Now.Before(o.Claim.End()) && !outstanding {
+		t.Fatalf("a vacancy while the claim of %q runs until %s: %q", o.Claim.Holder, o.Claim.End(), d.Sentence())
 	}
 	if d.Action == Prefer && d.Candidate == holderOf(s.Lease) {
 		t.Fatalf("prefers the holder itself")

@@ -74,6 +74,8 @@ const (
 	ReasonOptimal Reason = "Optimal"
 	// ReasonBetterCandidate: a candidate has more merit than the holder, or than the appointee.
 	ReasonBetterCandidate Reason = "BetterCandidate"
+	// ReasonBetterAsked: a candidate that has more merit than the holder was asked for a sign of life and may still answer.
+	ReasonBetterAsked Reason = "BetterAsked"
 	// ReasonPreemptionNever: a better candidate waits, but the lease forbids planned hand-offs.
 	ReasonPreemptionNever Reason = "PreemptionNever"
 	// ReasonMinTerm: a better candidate waits for the holder's minimum term to end.
@@ -192,6 +194,8 @@ func (d Decision) why() string {
 			return "better than " + d.Holder
 		}
 		return fmt.Sprintf("%s ranks above %s", d.Candidate, d.Holder)
+	case ReasonBetterAsked:
+		return fmt.Sprintf("leader %s kept while %s, which ranks above it, is asked for a sign of life", d.Holder, d.Candidate)
 	case ReasonPreemptionNever:
 		return fmt.Sprintf("leader %s kept although %s ranks above it: the lease forbids preemption", d.Holder, d.Candidate)
 	case ReasonMinTerm:

@@ -73,6 +73,10 @@ func States() []State {
 func Explain(s *Snapshot) Explanation {
 	e := &evaluation{Snapshot: s, holder: holderOf(s.Lease)}
 	x := Explanation{Decision: e.run(), Warnings: LeaseWarnings(s.Lease, s.Settings)}
+	if x.Decision.Reason == ReasonExcluded {
+		// Nothing comes of it, but who would lead may still be asked.
+		e.rank()
+	}
 	x.Strategy, x.Source = e.ranking.name, e.ranking.source
 	for _, v := range e.ranking.verdicts {
 		standing := Standing{Verdict: v, BenchedUntil: s.Observed.benchedUntil(v.Name)}

@@ -82,7 +82,7 @@ func connect(config *rest.Config, namespace string, timeout time.Duration) (*api
 			// A watch that is quiet is told from one that is dead by the kernel.
 			config.Dial = (&net.Dialer{
 				Timeout:         timeout,
-				KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: max(timeout, time.Second), Interval: max(timeout/2, time.Second), Count: 3},
+				KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: max(2*timeout, time.Second), Interval: max(timeout, time.Second), Count: 3},
 			}).DialContext
 		}
 		if config.Proxy == nil {
@@ -108,9 +108,30 @@ func connect(config *rest.Config, namespace string, timeout time.Duration) (*api
 
 // close closes connections that nobody uses, unless they are those of a transport that the caller provided.
 func (a *api) close() {
-	if !a.borrowed {
-		utilnet.CloseIdleConnectionsFor(a.http.Transport)
+	if a.borrowed {
+		return
 	}
+	for next := a.http.Transport; next != nil; {
+		switch transport := next.(type) {
+		case interface{ CloseIdleConnections() }:
+			transport.CloseIdleConnections()
+			return
+		case utilnet.RoundTripperWrapper:
+			next = transport.WrappedRoundTripper()
+		default:
+			return
+		}
+	}
+}
+
+// noted takes note of how a request ended, and returns the error as it is. Where one connection is dead, those that wait
+// for their next request are most likely dead, too, and each would cost a timeout to find out.
+func (a *api) noted(err error) error {
+	var answered apierrors.APIStatus
+	if err != nil && !errors.As(err, &answered) {
+		a.close()
+	}
+	return err
 }
 
 // impatient is a transport without the header that has client-go send a request again by itself. A write that was
@@ -145,7 +166,7 @@ func (a *api) candidateKind(ctx context.Context) (schema.GroupVersionResource, e
 		switch {
 		case apierrors.IsNotFound(err):
 			continue
-		case err != nil:
+		case a.noted(err) != nil:
 			return schema.GroupVersionResource{}, fmt.Errorf("asking for the resources of %s: %w", kind.GroupVersion(), err)
 		}
 		for i := range served.APIResources {
@@ -167,7 +188,7 @@ func (a *api) read(ctx context.Context, of dynamic.ResourceInterface, name strin
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	list, err := of.List(ctx, onlyThe(name))
-	if err != nil {
+	if a.noted(err) != nil {
 		return nil, 0, err
 	}
 	for i := range list.Items {

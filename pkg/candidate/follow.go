@@ -101,7 +101,7 @@ func (f *follower) watch(ctx context.Context, version uint64) error {
 		w.Stop()
 		err = context.DeadlineExceeded
 	}
-	if err != nil {
+	if f.api.noted(err) != nil {
 		return fmt.Errorf("watching %s: %w", f.name, err)
 	}
 	defer w.Stop()

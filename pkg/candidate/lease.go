@@ -107,7 +107,7 @@ func (a *api) writeLease(ctx context.Context, name string, w *candidacy.WriteLea
 		}
 		obj, err = a.leases().Create(ctx, lease, metav1.CreateOptions{})
 	}
-	if err != nil {
+	if a.noted(err) != nil {
 		return outcomeOf(err, missing), candidacy.Lease{}, err
 	}
 	version, err := parseObjectVersion(obj.GetResourceVersion())

@@ -51,9 +51,10 @@ type loop struct {
 	work *work
 	// lead is what Lead returned by itself.
 	lead error
-	// leaving is set once the candidacy is to end, and endBy is when it does in any case.
+	// leaving is set, and left closed, once the candidacy is to end, and endBy is when it does in any case.
 	leaving bool
 	endBy   time.Duration
+	left    chan struct{}
 
 	// lease is the Lease as it was last seen to exist.
 	lease *unstructured.Unstructured
@@ -70,6 +71,8 @@ type loop struct {
 	nominated     chan struct{}
 	holders       chan string
 	trouble       *trouble
+	// refusals counts the writes to the candidate in a row that the API server refused.
+	refusals int
 	// at is the moment of the input that is being dealt with, and claimedAt that before the last successful claim.
 	at, claimedAt time.Duration
 }
@@ -78,7 +81,7 @@ func newLoop(c *Candidate, ctx context.Context, log logr.Logger) *loop {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	return &loop{
 		c: c, log: log, base: base, cancel: cancel,
-		inputs: make(chan input), over: make(chan struct{}), worked: make(chan error, 1),
+		inputs: make(chan input), over: make(chan struct{}), left: make(chan struct{}), worked: make(chan error, 1),
 		renewLease: make(chan struct{}, 1), renewObject: make(chan struct{}, 1),
 		nominated: make(chan struct{}, 1), holders: make(chan string, 1),
 		trouble: &trouble{log: log, last: map[string]error{}},
@@ -166,7 +169,10 @@ func (l *loop) shutdown(at candidacy.Instant) []candidacy.Effect {
 }
 
 func (l *loop) leave() {
-	l.leaving = true
+	if !l.leaving {
+		l.leaving = true
+		close(l.left)
+	}
 	l.endBy = l.c.clock() + l.c.config.RenewDeadline
 }
 

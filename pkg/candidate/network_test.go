@@ -192,8 +192,15 @@ func TestDeadConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error, 1)
-		go func() { result <- c.Run(ctx) }()
+		result, ended := make(chan error, 1), make(chan struct{})
+		go func() {
+			defer close(ended)
+			result <- c.Run(ctx)
+		}()
+		t.Cleanup(func() {
+			cancel()
+			<-ended
+		})
 		return c, cancel, result
 	}
 	a, stopA, endA := start("a")
@@ -206,7 +213,10 @@ func TestDeadConnections(t *testing.T) {
 	term, _ := a.Term()
 	tun.swallow()
 	writes := len(renewals(api))
-	took := eventually(t, "a renews over a new connection", 2*time.Second+a.config.RetryPeriod, func() bool { return len(renewals(api)) > writes })
+	took := eventually(t, "a renews over a new connection", 10*time.Second, func() bool { return len(renewals(api)) > writes })
+	if took > a.config.RetryPeriod+2*a.api.timeout {
+		t.Errorf("renewed only after %s: more than one request was lost", took)
+	}
 	t.Logf("renewed after %s", took.Round(time.Millisecond))
 	// Its watch was dead, too: what others write is seen within a retry period, by the conflict.
 	api.prefer("b")

@@ -36,6 +36,9 @@ func (l *loop) readLease() {
 		lease, err = leaseFrom(obj, version)
 	}
 	l.trouble.report(l.base, "reading the lease", err)
+	if refused(err) {
+		l.hold(l.c.config.RetryPeriod)
+	}
 	l.post(func(at candidacy.Instant) []candidacy.Effect {
 		if err == nil {
 			l.leaseNews.learn(lease.Version, at.Mono)
@@ -51,6 +54,9 @@ func (l *loop) writeLease(w candidacy.WriteLease, sent time.Duration, former *un
 		err = nil
 	}
 	l.trouble.report(l.base, "writing the lease", err)
+	if refused(err) {
+		l.hold(l.c.config.RetryPeriod)
+	}
 	l.post(func(at candidacy.Instant) []candidacy.Effect {
 		if outcome == candidacy.Succeeded {
 			l.leaseNews.learn(after.Version, at.Mono)
@@ -172,10 +178,11 @@ func (l *loop) remember(obj *unstructured.Unstructured, version uint64) {
 
 func (l *loop) writeRegistration(w candidacy.WriteRegistration) {
 	kind, seen, version, written := l.kind, l.object, l.objectVersion, l.written
+	pause := min(l.c.config.RetryPeriod<<min(l.refusals, 10), maxPause)
 	l.tasks.Go(func() {
 		obj, err := l.c.api.writeRegistration(l.base, &l.c.registration, kind, w, seen, written)
 		var after candidacy.Registration
-		if err == nil && obj != nil {
+		if l.c.api.noted(err) == nil && obj != nil {
 			version, err = parseObjectVersion(obj.GetResourceVersion())
 		}
 		if err == nil {
@@ -190,7 +197,15 @@ func (l *loop) writeRegistration(w candidacy.WriteRegistration) {
 			err = nil
 		}
 		l.trouble.report(l.base, "writing the candidate", err)
+		turnedDown := refused(err)
+		if turnedDown {
+			l.hold(jitter(pause))
+		}
 		l.post(func(at candidacy.Instant) []candidacy.Effect {
+			l.refusals++
+			if !turnedDown {
+				l.refusals = 0
+			}
 			switch {
 			case outcome != candidacy.Succeeded:
 				// What is there now is news.
@@ -205,6 +220,28 @@ func (l *loop) writeRegistration(w candidacy.WriteRegistration) {
 			return l.machine.RegistrationWritten(outcome, after, at)
 		})
 	})
+}
+
+// maxPause is the longest time between attempts to write what the API server refuses.
+const maxPause = 30 * time.Second
+
+// refused reports whether the API server has refused a request for a reason that only people can change: a right that is
+// missing, a value that it does not accept.
+func refused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsMethodNotSupported(err)
+}
+
+// hold keeps a result back for a while, so that a request which is refused is not repeated in a hurry; the state machine
+// sends no other of its kind meanwhile. A candidate that leaves does not wait.
+func (l *loop) hold(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.left:
+	case <-l.over:
+	}
 }
 
 // refresh begins watches anew that do not show what is known from elsewhere. A connection may be dead without either end

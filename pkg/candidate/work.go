@@ -70,7 +70,7 @@ func (l *loop) workStopped(err error, at candidacy.Instant) []candidacy.Effect {
 	switch {
 	case !w.cancelled:
 		l.lead = err
-		l.leaving = true
+		l.leave()
 		l.log.Info("Stopped leading, since the work has ended by itself", "error", fmt.Sprint(err))
 	case err != nil && !errors.Is(err, context.Canceled):
 		l.log.Error(err, "Stopped leading")
@@ -79,6 +79,7 @@ func (l *loop) workStopped(err error, at candidacy.Instant) []candidacy.Effect {
 	}
 	w.cancel(nil)
 	if l.leaving {
+		// What is left to do gets its full time.
 		l.leave()
 	}
 	return l.machine.WorkStopped(at)

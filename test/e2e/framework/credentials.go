@@ -41,6 +41,9 @@ const (
 	// CandidateUser is shared by the test candidates. It may use Leases and
 	// LeaseCandidates of any namespace.
 	CandidateUser = "candidate"
+	// WorkerUser is shared by the processes of test/worker. It has no rights
+	// until they are given, see Cluster.AllowWorkers.
+	WorkerUser = "worker"
 )
 
 // CoordinatorNamespace is where the shipped manifests put the coordinator.
@@ -67,6 +70,7 @@ var poolSizes = map[string]int{
 	SchedulerUser:         32,
 	CoordinatorUser:       64,
 	CandidateUser:         256,
+	WorkerUser:            128,
 }
 
 var userGroups = map[string][]string{

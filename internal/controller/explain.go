@@ -42,12 +42,18 @@ type Explained struct {
 	election.Explanation
 }
 
-// Holder returns who leads at that time; "" if nobody does, as far as the Lease shows it.
+// Holder returns who leads at that time; "" if nobody does, as far as the Lease shows it. Whoever was told to yield, by a
+// preferred holder or by revoking the lease, leads until its claim runs out: client-go works on for most of that.
 func (x *Explained) Holder(now time.Time) string {
 	switch {
-	case x.Lease == nil || x.Lease.Spec.HolderIdentity == nil || *x.Lease.Spec.HolderIdentity == v1alpha1.RevokedHolder:
+	case x.Lease == nil || x.Lease.Spec.HolderIdentity == nil:
 		return ""
 	case x.Decision.Vacancy() || x.AwaitingTakeUp || !now.Before(x.Claim.End()):
+		return ""
+	case *x.Lease.Spec.HolderIdentity == v1alpha1.RevokedHolder && x.Decision.Holder != v1alpha1.RevokedHolder:
+		return x.Decision.Holder
+	case *x.Lease.Spec.HolderIdentity == v1alpha1.RevokedHolder:
+		// Another coordinator did that.
 		return ""
 	}
 	return *x.Lease.Spec.HolderIdentity

@@ -263,6 +263,30 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
+// TestStatusOfARevokedLease: whoever was told to yield leads until its claim runs out, however it was told.
+func TestStatusOfARevokedLease(t *testing.T) {
+	f := newFixture(t)
+	f.SetFieldsKept(false)
+	f.SeeCandidate(f.candidate("a", "1.36"), false)
+	f.SeeLease(f.lease("a"))
+	f.elapse(time.Second)
+	f.SeeCandidate(f.candidate("b", "1.35"), false)
+	d := f.decides(election.Revoke, "b")
+	f.wrote(leaseKey, d, f.written(d))
+	holder := func() string { return f.Statuses(f.settings)[0].Holder }
+	if h := holder(); h != "a" {
+		t.Errorf("revoked: led by %q", h)
+	}
+	f.elapse(14*time.Second - 1)
+	if h := holder(); h != "a" {
+		t.Errorf("before its claim runs out: led by %q", h)
+	}
+	f.elapse(1)
+	if h := holder(); h != "" {
+		t.Errorf("when its claim has run out: led by %q", h)
+	}
+}
+
 // TestHandOffIsMeasured from the end of the term to the take-up, and the time without a leader as part of it.
 func TestHandOffIsMeasured(t *testing.T) {
 	f := newFixture(t)

@@ -83,7 +83,7 @@ func print(w io.Writer, root string) error {
 			return err
 		}
 		if len(constants) == 0 {
-			return fmt.Errorf("%s has no constants %s...", section.file, section.prefix)
+			return fmt.Errorf("no constant in %s starts with %q", section.file, section.prefix)
 		}
 		fmt.Fprintf(w, "\n## %s\n\n%s\n\n| %s | meaning |\n|---|---|\n", section.title, section.text, section.column)
 		for _, c := range constants {

@@ -38,13 +38,12 @@ import (
 // renew, and stop renewing when they are told to yield.
 type fleet struct {
 	*fixture
-	leases     []types.NamespacedName
-	stored     map[types.NamespacedName]*coordinationv1.Lease
-	candidates map[string]strategy.Spec
-	nodes      map[string]string // node to version
-	queue      []types.NamespacedName
-	lookAgain  map[types.NamespacedName]time.Time
-	shuffle    *rand.Rand
+	leases    []types.NamespacedName
+	stored    map[types.NamespacedName]*coordinationv1.Lease
+	nodes     map[string]string // node to version
+	queue     []types.NamespacedName
+	lookAgain map[types.NamespacedName]time.Time
+	shuffle   *rand.Rand
 
 	// moves counts ended terms; most is the largest number of leases that changed hands at once.
 	moves, most int

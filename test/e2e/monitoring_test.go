@@ -556,9 +556,7 @@ func TestMonitoringDryRun(t *testing.T) {
 	})
 	t.Logf("%d of %d leases that are gone are still counted", left, len(leases)+1)
 
-	if lines := c.LogLines("Decision not carried out: dry run", a.lease); len(lines) < 3 {
-		t.Errorf("%d log lines say what the dry run would do, want three or more: %q", len(lines), lines)
-	}
+	a.waitLog(c, 3, "Decision not carried out: dry run", a.lease)
 	for _, e := range a.rec.Timeline().ByCoordinators() {
 		t.Errorf("the dry run wrote: %s %s %s", e.Object, e.Kind, e.Detail)
 	}

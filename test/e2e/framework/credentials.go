@@ -44,6 +44,8 @@ const (
 	// WorkerUser is shared by the processes of test/worker. It has no rights
 	// until they are given, see Cluster.AllowWorkers.
 	WorkerUser = "worker"
+	// ReaderUser has no rights until they are given: somebody who may only look.
+	ReaderUser = "reader"
 )
 
 // CoordinatorNamespace is where the shipped manifests put the coordinator.
@@ -71,6 +73,7 @@ var poolSizes = map[string]int{
 	CoordinatorUser:       64,
 	CandidateUser:         256,
 	WorkerUser:            128,
+	ReaderUser:            8,
 }
 
 var userGroups = map[string][]string{

@@ -37,6 +37,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/lease-coordinator/coordinator/test/e2e/framework"
+	"github.com/lease-coordinator/coordinator/test/figures"
 )
 
 func main() {
@@ -162,8 +163,8 @@ func run(ctx context.Context, n int, out string) (err error) {
 		return ctx.Err()
 	}
 
-	figures := collect(systems, courses)
-	printTable(os.Stdout, figures)
+	measured := collect(systems, courses)
+	printTable(os.Stdout, measured)
 	for _, s := range systems {
 		if s.coordinator != nil {
 			fmt.Printf("reaction of the coordinator (%s), candidate's write to its own: %s\n", s.name, reactions(s, courses))
@@ -171,7 +172,7 @@ func run(ctx context.Context, n int, out string) (err error) {
 	}
 	fmt.Printf("memory of a coordinator after %s of idling: %s\n", idleTime, strings.Join(memory, ", "))
 	if out != "" {
-		if err := writeJSON(out, figures); err != nil {
+		if err := figures.WriteJSON(out, measured); err != nil {
 			return err
 		}
 	}

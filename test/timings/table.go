@@ -15,13 +15,13 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/lease-coordinator/coordinator/test/figures"
 )
 
 // target is what is aimed at with our coordinator and unmodified candidates, as a median.
@@ -33,18 +33,8 @@ var target = map[scenario]time.Duration{
 	crash:             17500 * time.Millisecond,
 }
 
-// figure is what was measured of one scenario with one way of electing.
-type figure struct {
-	Scenario scenario `json:"scenario"`
-	System   string   `json:"system"`
-	N        int      `json:"n"`
-	Median   float64  `json:"median_ms"`
-	P90      float64  `json:"p90_ms"`
-	Max      float64  `json:"max_ms"`
-}
-
-func collect(systems []*system, courses []*course) []figure {
-	var figures []figure
+func collect(systems []*system, courses []*course) []figures.Figure {
+	var list []figures.Figure
 	for _, sc := range scenarios {
 		for _, s := range systems {
 			var all []time.Duration
@@ -53,53 +43,32 @@ func collect(systems []*system, courses []*course) []figure {
 					all = append(all, c.taken[sc]...)
 				}
 			}
-			if len(all) == 0 {
-				continue
+			if len(all) > 0 {
+				list = append(list, figures.Of(string(sc), s.name, all))
 			}
-			slices.Sort(all)
-			figures = append(figures, figure{sc, s.name, len(all),
-				milliseconds(quantile(all, 0.5)), milliseconds(quantile(all, 0.9)), milliseconds(all[len(all)-1])})
 		}
 	}
-	return figures
+	return list
 }
 
-// quantile interpolates between the two nearest of sorted values.
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	at := q * float64(len(sorted)-1)
-	below := int(at)
-	if below+1 >= len(sorted) {
-		return sorted[below]
-	}
-	return sorted[below] + time.Duration((at-float64(below))*float64(sorted[below+1]-sorted[below]))
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-func printTable(w io.Writer, figures []figure) {
+func printTable(w io.Writer, list []figures.Figure) {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "scenario\tsystem\tn\tmedian\tp90\tmax\tto in-tree\ttarget")
-	last := scenario("")
-	for _, f := range figures {
-		name := string(f.Scenario)
+	last := ""
+	for _, f := range list {
+		name := f.Scenario
 		if f.Scenario == last {
 			name = ""
 		}
 		last = f.Scenario
-		fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", name, f.System, f.N, seconds(f.Median), seconds(f.P90), seconds(f.Max), ratio(f, figures), verdict(f))
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", name, f.System, f.N,
+			figures.Text(f.Median), figures.Text(f.P90), figures.Text(f.Max), ratio(f, list), verdict(f))
 	}
 	_ = tw.Flush()
 }
 
-func seconds(ms float64) string {
-	if ms < 1000 {
-		return fmt.Sprintf("%.0f ms", ms)
-	}
-	return fmt.Sprintf("%.1f s", ms/1000)
-}
-
-func ratio(f figure, figures []figure) string {
-	for _, other := range figures {
+func ratio(f figures.Figure, list []figures.Figure) string {
+	for _, other := range list {
 		if other.Scenario == f.Scenario && other.System == inTree && other.Median > 0 && f.System != inTree {
 			return fmt.Sprintf("%.2f", f.Median/other.Median)
 		}
@@ -107,16 +76,17 @@ func ratio(f figure, figures []figure) string {
 	return ""
 }
 
-func verdict(f figure) string {
-	aim, ok := target[f.Scenario]
+func verdict(f figures.Figure) string {
+	aim, ok := target[scenario(f.Scenario)]
 	if !ok || f.System != oursOn && f.System != oursOff {
 		return ""
 	}
+	limit := figures.Milliseconds(aim)
 	met := "met"
-	if f.Median > milliseconds(aim) {
+	if f.Median > limit {
 		met = "missed"
 	}
-	return fmt.Sprintf("%s, %s", seconds(milliseconds(aim)), met)
+	return fmt.Sprintf("%s, %s", figures.Text(limit), met)
 }
 
 // reactions sums up how soon a coordinator wrote after a candidate did.
@@ -138,16 +108,5 @@ func reactions(s *system, courses []*course) string {
 	}
 	slices.Sort(all)
 	return fmt.Sprintf("median %.1f ms, p90 %.1f ms, max %.1f ms (n=%d)",
-		milliseconds(quantile(all, 0.5)), milliseconds(quantile(all, 0.9)), milliseconds(all[len(all)-1]), len(all))
-}
-
-func writeJSON(path string, figures []figure) error {
-	data, err := json.MarshalIndent(figures, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding the figures: %w", err)
-	}
-	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("writing the figures: %w", err)
-	}
-	return nil
+		figures.Milliseconds(figures.Quantile(all, 0.5)), figures.Milliseconds(figures.Quantile(all, 0.9)), figures.Milliseconds(all[len(all)-1]), len(all))
 }

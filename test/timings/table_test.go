@@ -20,18 +20,6 @@ import (
 	"time"
 )
 
-func TestQuantile(t *testing.T) {
-	values := []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second}
-	for q, want := range map[float64]time.Duration{0: time.Second, 0.5: 2 * time.Second, 0.75: 3 * time.Second, 1: 4 * time.Second} {
-		if got := quantile(values, q); got != want {
-			t.Errorf("quantile %v = %s, want %s", q, got, want)
-		}
-	}
-	if got := quantile(values[:1], 0.9); got != time.Second {
-		t.Errorf("quantile of one value = %s, want that value", got)
-	}
-}
-
 func TestTable(t *testing.T) {
 	on, tree := &system{name: oursOn}, &system{name: inTree}
 	courses := []*course{

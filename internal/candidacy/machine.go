@@ -98,6 +98,10 @@ type Machine struct {
 	term               Term
 	// acquired is the acquireTime of the term, for when the lease has to be put back.
 	acquired Stamp
+	// doubtful is set while this process holds a lease that it created, and does not know what was before; until then it
+	// neither works nor hands over.
+	doubtful   bool
+	doubtUntil time.Duration
 	// renewedAt is when the last successful write of a claim was sent. The claim runs from then.
 	renewedAt time.Duration
 	claimed   bool
@@ -159,18 +163,15 @@ func (m *Machine) LeaseWritten(outcome Outcome, after Lease, at Instant) []Effec
 	switch outcome {
 	case Succeeded:
 		m.conflicts, m.failures, m.retryAt = 0, 0, 0
-		switch {
-		case f.why == SelfClaim:
-			m.settle(f.next.Renewed, true)
-		case !f.base.Exists:
-			m.settle(f.next.Renewed, m.claimRuns(at.Mono))
-		}
 		m.see(after, at.Mono)
+		if m.lease.Renewed == f.next.Renewed {
+			m.settleCreated(at.Mono)
+		} else {
+			m.settle(f.next.Renewed, true)
+		}
 		switch f.why {
 		case TakeUp, Renew, SelfClaim:
-			if m.own(f.next.Renewed) {
-				m.claimed, m.renewedAt = true, f.sent
-			}
+			m.claimed, m.renewedAt = true, f.sent
 		case Transfer, Release:
 			m.claimed = false
 		}
@@ -202,6 +203,10 @@ func (m *Machine) takenUp(written Lease, at Instant) []Effect {
 	if m.working || !m.holds() || m.lease.Renewed != written.Renewed || m.lease.Token != written.Token {
 		return nil
 	}
+	if m.doubtful && at.Mono < m.doubtUntil {
+		return nil
+	}
+	m.doubtful = false
 	if m.leaving() || at.Mono >= m.renewDeadline() {
 		m.idleSince = at.Mono
 		return nil
@@ -294,7 +299,7 @@ func (m *Machine) see(l Lease, now time.Duration) {
 		}
 		if !m.known || before.Exists {
 			// Its holder works on, and may have renewed it, or changed, unseen.
-			m.vacantAt = now + max(DefaultClaim, m.config.LeaseDuration, m.claimDuration)
+			m.vacantAt = now + m.unseenClaim()
 		}
 	case l.Holder == "":
 		if now < m.contestedUntil {
@@ -319,19 +324,29 @@ func (m *Machine) see(l Lease, now time.Duration) {
 		m.transitions = max(m.transitions, l.Transitions)
 		m.coordinated = l.Coordinated || m.coordinated && l.Holder == m.config.Identity
 	}
+	m.doubtful = m.doubtful && m.holds() && !l.appointment()
 	if !m.flight.open || m.flight.next.Renewed != l.Renewed {
 		m.settleCreated(now)
 	}
 }
 
-// settleCreated decides whether the lease, as it is, is this process' own, if it was created by a write of it that failed
-// to all appearances. It is while the claim before that runs, since nobody else can have led in between.
+// settleCreated decides what the lease is worth if this process has created it. While the claim before that runs, nobody
+// else can have led. Otherwise somebody may have, and may do so still, whose lease was deleted unseen: creating is no
+// compare-and-swap on what was seen before. Its claim is waited out.
 func (m *Machine) settleCreated(now time.Duration) {
 	for _, o := range m.stamps {
-		if m.lease.Exists && o.created && o.at == m.lease.Renewed {
-			m.settle(o.at, m.claimRuns(now))
+		if m.lease.Exists && m.lease.Holder == m.config.Identity && o.created && o.at == m.lease.Renewed {
+			m.settle(o.at, true)
+			if !m.claimRuns(now) {
+				m.doubtful, m.doubtUntil = true, now+m.unseenClaim()
+			}
 		}
 	}
+}
+
+// unseenClaim is how long to wait for a claim of which nothing is known.
+func (m *Machine) unseenClaim() time.Duration {
+	return max(DefaultClaim, m.config.LeaseDuration, m.claimDuration)
 }
 
 // settle has the stamp count as this process' own from now on, or not.
@@ -405,6 +420,9 @@ func (m *Machine) over(now time.Duration) bool {
 	}
 	if !m.gone() && m.deleteTries < maxTries {
 		return false
+	}
+	if m.holds() && m.doubtful {
+		return true
 	}
 	if m.mustRead || m.holds() {
 		// A claim that has run out needs no release. While it runs, the next leader would have to wait for it.
@@ -498,12 +516,18 @@ func (m *Machine) onLease(at Instant) Effect {
 		if now >= m.renewedAt+m.config.RetryPeriod || m.conflicts > 0 {
 			return m.write(Renew, m.renewed(at), at)
 		}
+	case m.holds() && m.doubtful && now < m.doubtUntil:
+		if now >= m.renewedAt+m.config.RetryPeriod {
+			return m.write(Renew, m.renewed(at), at)
+		}
 	case m.holds() && m.leaving():
 		return m.handOver(at)
 	case m.holds():
 		next := m.renewed(at)
-		if next.Acquired == 0 {
-			// The in-tree coordinator writes no acquireTime, and leaves token and transitions of the term before.
+		if continued := m.lease.Token == m.term.Token && !m.doubtful; m.lease.Acquired == 0 || !m.lease.appointment() && !continued {
+			// A term that nobody has numbered. The in-tree coordinator writes no acquireTime, and leaves token and
+			// transitions of the term before; what a write of ours has made that seemed lost may be older than our
+			// last term; and of a lease that was created in doubt, somebody else may have had the same.
 			next.Acquired, next.Token = m.lease.Renewed, m.lease.nextToken()
 			next.Transitions = m.nextTransitions()
 		}
@@ -701,6 +725,10 @@ func (m *Machine) Wake(now time.Duration) (at time.Duration, ok bool) {
 	}
 	consider(m.retryAt)
 	consider(m.readAt)
+	if m.doubtful {
+		consider(m.doubtUntil)
+		consider(m.renewedAt + m.config.RetryPeriod)
+	}
 	if m.holds() && !m.working {
 		consider(m.idleSince + m.config.HandOffWait)
 	}

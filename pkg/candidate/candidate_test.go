@@ -47,7 +47,7 @@ func leading(t *testing.T, api *fakeAPI, identity string, change ...func(*player
 
 func TestFirstElection(t *testing.T) {
 	inBubble(t, func(t *testing.T, api *fakeAPI) {
-		api.coordinate(t)
+		api.coordinate(t.Context())
 		began := time.Now()
 		a := join(t, api, "a")
 		pass(time.Second)
@@ -136,7 +136,7 @@ func (p *player) claimLeft() (time.Duration, bool) {
 
 func TestGracefulExitOfLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T, api *fakeAPI) {
-		api.coordinate(t)
+		api.coordinate(t.Context())
 		a := join(t, api, "a", func(p *player, _ *Config) { p.drain = 3 * time.Second })
 		pass(time.Second)
 		b := join(t, api, "b")
@@ -761,7 +761,7 @@ func TestOperatorsMark(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	inBubble(t, func(t *testing.T, api *fakeAPI) {
-		api.coordinate(t)
+		api.coordinate(t.Context())
 		a := join(t, api, "a", func(p *player, c *Config) {
 			c.Healthy = func(context.Context) error { return p.health() }
 			c.HealthPeriod = time.Second

@@ -62,9 +62,9 @@ type change struct {
 
 // request is what was asked for: GET without name and watch is a LIST.
 type request struct {
-	at                     time.Time
-	verb, resource, name   string
-	agent, body, transport string
+	at                   time.Time
+	verb, resource, name string
+	agent, body          string
 }
 
 func (r request) String() string { return r.verb + " " + r.resource }

@@ -117,7 +117,7 @@ func (p *player) lead(ctx context.Context) error {
 			break
 		}
 		if p.drain > 0 {
-			time.Sleep(p.drain)
+			<-time.After(p.drain)
 		}
 	case err = <-p.quit:
 	}
@@ -196,7 +196,7 @@ func (p *player) ended() error {
 
 // pass lets virtual time pass.
 func pass(d time.Duration) {
-	time.Sleep(d)
+	<-time.After(d)
 	synctest.Wait()
 }
 
@@ -286,9 +286,9 @@ func (a *fakeAPI) ping(identity string) {
 	a.edit(candidateResource, identity, func(c object) { spec(c)["pingTime"] = stampNow() })
 }
 
-// coordinate is a coordinator that prefers the candidate whose name is first, until the test ends. It acts a millisecond
+// coordinate is a coordinator that prefers the candidate whose name is first, until ctx ends. It acts a millisecond
 // after each change.
-func (a *fakeAPI) coordinate(t *testing.T) {
+func (a *fakeAPI) coordinate(ctx context.Context) {
 	poked := make(chan struct{}, 1)
 	poked <- struct{}{}
 	a.mu.Lock()
@@ -299,7 +299,6 @@ func (a *fakeAPI) coordinate(t *testing.T) {
 		}
 	}
 	a.mu.Unlock()
-	ctx := t.Context()
 	go func() {
 		for {
 			select {
@@ -325,10 +324,11 @@ func (a *fakeAPI) coordinateOnce() {
 			break
 		}
 	}
-	lease := a.objects["leases"]["l"]
 	if best == "" {
 		return
 	}
+	name, _ := spec(clone(a.objects[candidateResource][best]))["leaseName"].(string)
+	lease := a.objects["leases"][name]
 	var holder, preferred string
 	if lease != nil {
 		holder, _ = spec(clone(lease))["holderIdentity"].(string)
@@ -336,9 +336,9 @@ func (a *fakeAPI) coordinateOnce() {
 	}
 	switch {
 	case holder == "":
-		a.editLocked("leases", "l", func(l object) { a.appointment(l, best) })
+		a.editLocked("leases", name, func(l object) { a.appointment(l, best) })
 	case holder != best && preferred != best:
-		a.editLocked("leases", "l", func(l object) { spec(l)["preferredHolder"] = best })
+		a.editLocked("leases", name, func(l object) { spec(l)["preferredHolder"] = best })
 	}
 }
 

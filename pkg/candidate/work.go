@@ -44,7 +44,7 @@ func (l *loop) startWork(t candidacy.Term) {
 	l.tasks.Go(func() { l.guard(w) })
 	l.tasks.Go(func() {
 		// Also when Lead ends its goroutine, as a failing test does. The channel has room: a panic is not held up.
-		err := errors.New("Lead has ended its goroutine")
+		err := errors.New("ending the goroutine of Lead instead of returning")
 		defer func() { l.worked <- err }()
 		err = l.c.config.Lead(ctx)
 	})

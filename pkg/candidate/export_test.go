@@ -1,0 +1,29 @@
+// Copyright The lease-coordinator Authors.
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package candidate
+
+import (
+	"context"
+
+	"k8s.io/client-go/rest"
+)
+
+// FakeCluster returns the client configuration of an API server in memory with a coordinator, which live until ctx ends,
+// for examples that can be run.
+func FakeCluster(ctx context.Context) *rest.Config {
+	api := newFakeAPI()
+	api.coordinate(ctx)
+	return &rest.Config{Host: "http://fake", Transport: api}
+}

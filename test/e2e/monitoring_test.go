@@ -127,7 +127,8 @@ func (s scrape) perLease() []string {
 // scrapeUntil scrapes each of the coordinators again and again, until the returned function is called; it returns what
 // they served.
 func scrapeUntil(ctx context.Context, t testing.TB, coordinators ...*framework.Coordinator) (stop func() map[*framework.Coordinator][]scrape) {
-	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	end := sync.OnceFunc(func() { close(done) })
 	var running sync.WaitGroup
 	var mu sync.Mutex
 	all := map[*framework.Coordinator][]scrape{}
@@ -139,6 +140,8 @@ func scrapeUntil(ctx context.Context, t testing.TB, coordinators ...*framework.C
 				select {
 				case <-ctx.Done():
 					return
+				case <-done:
+					return
 				case <-ticker.C:
 				}
 				if s, ok := scrapeOf(ctx, t, c); ok {
@@ -149,9 +152,9 @@ func scrapeUntil(ctx context.Context, t testing.TB, coordinators ...*framework.C
 			}
 		})
 	}
-	t.Cleanup(func() { cancel(); running.Wait() })
+	t.Cleanup(func() { end(); running.Wait() })
 	return func() map[*framework.Coordinator][]scrape {
-		cancel()
+		end()
 		running.Wait()
 		return all
 	}

@@ -314,7 +314,8 @@ func (s *spreadArena) join(nodes ...string) {
 	s.Helper()
 	for _, node := range nodes {
 		for _, s.lease = range s.leases {
-			s.candidate(node+"_"+uuid.NewString(), "1.36", brisk, asking(v1alpha1.Spread), func(o *framework.CandidateOptions) {
+			// Whatever is led anywhere in the cluster counts, so nodes of other tests must have other names.
+			s.candidate(s.ns+"."+node+"_"+uuid.NewString(), "1.36", brisk, asking(v1alpha1.Spread), func(o *framework.CandidateOptions) {
 				// There are many of them.
 				o.RetryPeriod = time.Second
 			})
@@ -323,7 +324,8 @@ func (s *spreadArena) join(nodes ...string) {
 }
 
 func nodeOf(identity string) string {
-	node, _, _ := strings.Cut(identity, "_")
+	host, _, _ := strings.Cut(identity, "_")
+	_, node, _ := strings.Cut(host, ".")
 	return node
 }
 
@@ -564,35 +566,35 @@ func TestPriority(t *testing.T) {
 	t.Parallel()
 	eachFlavour(t, func(t *testing.T, flavour framework.Flavour) {
 		a := newArena(t, flavour)
-		a.candidate("c", "1.35", brisk)
-		a.waitLeader("c", patience)
-		a.candidate("a", "1.36", brisk)
-		b := a.candidate("b", "1.37", brisk)
-		a.waitCandidate("a")
-		a.waitCandidate("b")
+		a.candidate("host-c", "1.35", brisk)
+		a.waitLeader("host-c", patience)
+		a.candidate("host-a", "1.36", brisk)
+		b := a.candidate("host-b", "1.37", brisk)
+		a.waitCandidate("host-a")
+		a.waitCandidate("host-b")
 
 		a.rec.Mark("b has a priority, and a a lower one")
-		given := a.annotateCandidate("b", map[string]any{v1alpha1.PriorityAnnotation: "100"})
-		a.annotateCandidate("a", map[string]any{v1alpha1.PriorityAnnotation: "10"})
-		term := a.waitLeader("b", briskHandOff+promptly)
+		given := a.annotateCandidate("host-b", map[string]any{v1alpha1.PriorityAnnotation: "100"})
+		a.annotateCandidate("host-a", map[string]any{v1alpha1.PriorityAnnotation: "10"})
+		term := a.waitLeader("host-b", briskHandOff+promptly)
 		t.Logf("b leads %s after it was given its priority", term.Start.Sub(given).Round(time.Millisecond))
 		a.quiet(2 * promptly)
-		a.led("c", "b")
+		a.led("host-c", "host-b")
 
 		a.rec.Mark("b is killed")
 		a.must(b.Kill(a.ctx))
 		killed := time.Now()
-		term = a.waitLeader("a", briskHandOff)
+		term = a.waitLeader("host-a", briskHandOff)
 		t.Logf("a leads %s after b was killed", term.Start.Sub(killed).Round(time.Millisecond))
 
 		a.rec.Mark("the priority of a ends")
 		// The annotation has whole seconds.
 		until := time.Now().Add(2 * time.Second).Truncate(time.Second)
-		a.annotateCandidate("a", map[string]any{v1alpha1.PriorityUntilAnnotation: until.UTC().Format(time.RFC3339)})
-		term = a.waitLeader("c", time.Until(until)+briskHandOff+promptly)
+		a.annotateCandidate("host-a", map[string]any{v1alpha1.PriorityUntilAnnotation: until.UTC().Format(time.RFC3339)})
+		term = a.waitLeader("host-c", time.Until(until)+briskHandOff+promptly)
 		t.Logf("c leads %s after the priority of a has ended", term.Start.Sub(until).Round(time.Millisecond))
-		a.led("c", "b", "a", "c")
-		a.waitEvents(observe.EventPriorityEnded, "a", note{"priority 10 counted until " + until.UTC().Format(time.RFC3339)})
+		a.led("host-c", "host-b", "host-a", "host-c")
+		a.waitEvents(observe.EventPriorityEnded, "host-a", note{"priority 10 counted until " + until.UTC().Format(time.RFC3339)})
 		told := a.rec.Timeline().Of(a.lease, framework.LeasePreferred, framework.LeaseRevoked)
 		if len(told) != 2 {
 			t.Errorf("leaders were told %d times to yield, want twice", len(told))

@@ -73,6 +73,10 @@ run: controlplane ## Leave a control plane with the coordinator and three candid
 timings: controlplane ## Measure hand-off, graceful exit and failover with client-go candidates, and print a table.
 	$(GO) run ./test/timings
 
+.PHONY: bench
+bench: controlplane ## Measure candidates of the library beside plain client-go ones, into bench-results.json; minutes, best on an idle machine.
+	$(GO) run ./test/bench
+
 ##@ Build
 
 .PHONY: build

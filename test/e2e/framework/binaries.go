@@ -151,6 +151,16 @@ func BuildCandidate(ctx context.Context) (string, error) {
 	return build(ctx, "test/candidate", false)
 }
 
+// BuildWorkerWithoutRace builds test/worker, once per test run, and returns its path, for measuring how long things take.
+func BuildWorkerWithoutRace(ctx context.Context) (string, error) {
+	return build(ctx, "test/worker", false)
+}
+
+// BuildFootprint builds test/bench/footprint, once per test run, and returns its path.
+func BuildFootprint(ctx context.Context) (string, error) {
+	return build(ctx, "test/bench/footprint", false)
+}
+
 func build(ctx context.Context, pkg string, race bool) (string, error) {
 	sb, err := theSandbox()
 	if err != nil {

@@ -82,6 +82,18 @@ func candidateWord(e Event, line string) (Event, bool) {
 	return e, true
 }
 
+// Said returns what the candidate has printed so far of an event of test/candidate or test/worker, in order.
+func (c *Candidate) Said(event EventKind) []CandidateLine {
+	var said []CandidateLine
+	for _, line := range c.LogLines(`"event":"` + string(event) + `"`) {
+		var l CandidateLine
+		if json.Unmarshal([]byte(line), &l) == nil {
+			said = append(said, l)
+		}
+	}
+	return said
+}
+
 func lossReason(line string) string {
 	if reason, ok := logValue(line, "err"); ok {
 		return reason

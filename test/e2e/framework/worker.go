@@ -36,6 +36,8 @@ type WorkerOptions struct {
 	Drain time.Duration
 	// Args are further flags.
 	Args []string
+	// Binary to run. Default: test/worker with the race detector.
+	Binary string
 }
 
 // StartWorker runs a worker against the node's kube-apiserver. It does not wait for it to register; see Recorder.WaitFor.
@@ -43,9 +45,12 @@ func (n *Node) StartWorker(ctx context.Context, opts WorkerOptions) (*Candidate,
 	if opts.Namespace == "" || opts.Lease == "" || opts.Name == "" {
 		return nil, fmt.Errorf("starting worker %q: Namespace, Lease and Name are required", opts.Name)
 	}
-	bin, err := build(ctx, "test/worker", true)
-	if err != nil {
-		return nil, err
+	if opts.Binary == "" {
+		bin, err := build(ctx, "test/worker", true)
+		if err != nil {
+			return nil, err
+		}
+		opts.Binary = bin
 	}
 	if opts.BinaryVersion == "" {
 		opts.BinaryVersion = n.cluster.version + ".0"
@@ -56,7 +61,7 @@ func (n *Node) StartWorker(ctx context.Context, opts WorkerOptions) (*Candidate,
 	p := n.cluster.newProcess(ProcessInfo{
 		Name: opts.Name, Kind: CandidateKind, Node: n.Name,
 		Lease: opts.Namespace + "/" + opts.Lease, Emulation: majorMinor(opts.EmulationVersion), Identity: opts.Name,
-	}, bin)
+	}, opts.Binary)
 	kubeconfig, err := n.kubeconfig(n.cluster.creds.take(WorkerUser, p.Info()), p.Name())
 	if err != nil {
 		return nil, err

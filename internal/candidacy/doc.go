@@ -30,7 +30,13 @@
 //     that write was sent, by this process' own clock. If it has not stopped when the claim runs out, the process ends.
 //   - The lease is handed over or released only when the work has stopped.
 //   - Starts and stops of the work alternate; each start has a term of its own, or continues the term that was interrupted.
-//   - Every write is a compare-and-swap.
+//   - Every write is a compare-and-swap. Since creating a lease is one on its absence alone, and somebody may lead whose
+//     lease was deleted unseen, who creates it to lead first waits out a claim.
+//   - Tokens grow from term to term.
+//
+// model_test.go explores all of that in every order of events. What is assumed: no two live processes share an identity; the
+// monotonic clocks of all run at the same rate; a write that is reported as conflicted was not carried out; reads are not
+// from a cache; whoever coordinates creates no lease under a claim.
 //
 // It is not fencing: what the work has sent before it was stopped may arrive later. Receivers that must not be fooled
 // check the fencing token.

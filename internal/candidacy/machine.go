@@ -147,7 +147,10 @@ func (m *Machine) LeaseRead(l Lease, failed bool, at Instant) []Effect {
 	m.reading = false
 	if failed {
 		m.failures++
-		m.readAt = at.Mono + m.config.RetryPeriod/4
+		m.readAt = at.Mono + m.config.RetryPeriod
+		if m.working || m.holds() {
+			m.readAt = at.Mono + m.config.RetryPeriod/4
+		}
 	} else {
 		m.mustRead, m.lookedAt = false, at.Mono
 		m.see(l, at.Mono)
@@ -529,7 +532,9 @@ func (m *Machine) onLease(at Instant) Effect {
 			// transitions of the term before; what a write of ours has made that seemed lost may be older than our
 			// last term; and of a lease that was created in doubt, somebody else may have had the same.
 			next.Acquired, next.Token = m.lease.Renewed, m.lease.nextToken()
-			next.Transitions = m.nextTransitions()
+			if m.lease.Acquired == 0 || m.doubtful || m.lease.Transitions < m.transitions {
+				next.Transitions = m.nextTransitions()
+			}
 		}
 		if next.Token == "" {
 			next.Token = m.lease.nextToken()

@@ -1120,7 +1120,7 @@ func TestModel(t *testing.T) {
 				config.states = 20_000
 			}
 			if *deep {
-				config.states = 1_000_000
+				config.states = 200_000
 				b := &config.budget
 				b.faults, b.delays, b.coordinator, b.whims = b.faults+1, b.delays+1, b.coordinator+1, b.whims+1
 			}

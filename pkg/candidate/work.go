@@ -57,7 +57,7 @@ func (l *loop) cancelWork(why string) {
 	l.log.Info("Stopping to lead", "reason", why)
 	l.c.leading.Store(nil)
 	l.work.cancelled = true
-	l.work.cancel(fmt.Errorf("leadership of %s/%s ends: %s", l.c.config.Namespace, l.c.config.LeaseName, why))
+	l.work.cancel(l.ending(why))
 }
 
 func (l *loop) workStopped(err error, at candidacy.Instant) []candidacy.Effect {

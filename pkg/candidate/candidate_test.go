@@ -17,10 +17,12 @@ package candidate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
@@ -515,6 +517,78 @@ func TestWorkThatDoesNotStop(t *testing.T) {
 	}
 }
 
+// stuckLog is a log that takes a line only when it is let go on.
+type stuckLog struct {
+	logr.LogSink
+	line string
+	on   chan struct{}
+}
+
+func (s stuckLog) Info(level int, message string, values ...any) {
+	if message == s.line {
+		<-s.on
+	}
+	s.LogSink.Info(level, message, values...)
+}
+
+func (s stuckLog) WithValues(...any) logr.LogSink { return s }
+
+// Whatever the event loop is stuck in, the work does not outlive its claim.
+func TestStuckLoop(t *testing.T) {
+	inBubble(t, func(t *testing.T, api *fakeAPI) {
+		on := make(chan struct{})
+		a := leading(t, api, "a", func(_ *player, c *Config) {
+			c.Logger = logr.New(stuckLog{c.Logger.GetSink(), "Stopping to lead", on})
+		})
+		renewed := nextRenewal(t, api)
+		api.appoint("b")
+		pass(14 * time.Second)
+		if a.Check(nil) == nil {
+			t.Error("a loop that is stuck is not noticed")
+		}
+		pass(2 * time.Second)
+		within(t, "the deadline", a.only("deadline").Sub(renewed), 15*time.Second)
+		if a.IsLeader() {
+			t.Error("it leads although its claim has run out")
+		}
+		close(on)
+		if err := a.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A log that is stuck does not keep the process from ending.
+func TestStuckLogAtDeadline(t *testing.T) {
+	inBubble(t, func(t *testing.T, api *fakeAPI) {
+		on := make(chan struct{})
+		a := leading(t, api, "a", func(p *player, c *Config) {
+			p.stubborn, c.OnDeadline = true, nil
+			c.Logger = logr.New(stuckError{c.Logger.GetSink(), on})
+		})
+		api.prefer("b")
+		pass(10 * time.Second)
+		a.only("exit")
+		close(on)
+		a.quit <- nil
+		if err := a.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type stuckError struct {
+	logr.LogSink
+	on chan struct{}
+}
+
+func (s stuckError) Error(err error, message string, values ...any) {
+	<-s.on
+	s.LogSink.Error(err, message, values...)
+}
+
+func (s stuckError) WithValues(...any) logr.LogSink { return s }
+
 func TestDefaultOnDeadlineExits(t *testing.T) {
 	inBubble(t, func(t *testing.T, api *fakeAPI) {
 		a := leading(t, api, "a", func(p *player, c *Config) { p.stubborn, c.OnDeadline = true, nil })
@@ -927,6 +1001,92 @@ func TestLostAnswers(t *testing.T) {
 		if len(a.times("starts")) != 1 || !a.IsLeader() {
 			t.Error("leadership was lost")
 		}
+		if err := a.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A renewal that was carried out although the server says otherwise, and asks for another attempt, is not taken for that of
+// somebody else.
+func TestCarriedOutAllTheSame(t *testing.T) {
+	inBubble(t, func(t *testing.T, api *fakeAPI) {
+		a := leading(t, api, "a")
+		n := 0
+		api.setFault(func(r request) fault {
+			if r.String() == "PATCH leases" {
+				if n++; n%3 == 1 {
+					return fault{status: 500, retryAfter: "1", done: true}
+				}
+			}
+			return fault{}
+		})
+		pass(time.Minute)
+		api.setFault(nil)
+		if len(a.times("starts")) != 1 || !a.IsLeader() {
+			t.Error("leadership was lost")
+		}
+		if err := a.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A leader that has seen nothing of its successor does not touch the lease.
+func TestRenewalIsCompareAndSwap(t *testing.T) {
+	inBubble(t, func(t *testing.T, api *fakeAPI) {
+		a := leading(t, api, "a")
+		nextRenewal(t, api)
+		api.breakWatches()
+		api.appoint("b")
+		before := spec(api.get("leases", "l"))
+		pass(3 * time.Second)
+		a.only("stops")
+		if after := spec(api.get("leases", "l")); fmt.Sprint(after) != fmt.Sprint(before) {
+			t.Errorf("the successor's lease was %v and is %v", before, after)
+		}
+		if err := a.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A process of the same identity has taken over, and this one has not noticed: it does not remove the other's object.
+func TestSuccessorsObjectIsLeftAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, api *fakeAPI) {
+		a := join(t, api, "a")
+		pass(time.Second)
+		api.breakWatches()
+		mine := api.get(candidateResource, "a")
+		api.del(candidateResource, "a")
+		api.edit(candidateResource, "a", func(c object) { c["spec"] = spec(mine) })
+		if err := a.end(); err != nil {
+			t.Error(err)
+		}
+		if api.get(candidateResource, "a") == nil {
+			t.Error("the object of another process was removed")
+		}
+	})
+}
+
+// A watch of which not even the head of the answer arrives.
+func TestWatchThatHangs(t *testing.T) {
+	inBubble(t, func(t *testing.T, api *fakeAPI) {
+		hung := 0
+		api.setFault(func(r request) fault {
+			if r.verb == "WATCH" && hung < 2 {
+				hung++
+				return fault{hangs: true}
+			}
+			return fault{}
+		})
+		a := join(t, api, "a")
+		pass(time.Second)
+		api.appoint("a")
+		appointed := time.Now()
+		pass(10 * time.Second)
+		// A quarter of the renew deadline, and a pause.
+		within(t, "the take-up", a.only("starts").Sub(appointed), 2500*time.Millisecond)
 		if err := a.end(); err != nil {
 			t.Error(err)
 		}

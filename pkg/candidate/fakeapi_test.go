@@ -72,11 +72,12 @@ func (r request) String() string { return r.verb + " " + r.resource }
 // fault is what happens to a request. The zero value is that nothing does.
 type fault struct {
 	// refused is what a closed port gives. hangs is a connection on which nothing ever arrives, before or after the
-	// request was carried out. stalls delays it. status is an answer.
-	refused, hangs, lost bool
-	stalls               time.Duration
-	status               int
-	retryAfter           string
+	// request was carried out. stalls delays it. status is the answer, instead of carrying it out or, with
+	// done, after that.
+	refused, hangs, lost, done bool
+	stalls                     time.Duration
+	status                     int
+	retryAfter                 string
 }
 
 func newFakeAPI() *fakeAPI {
@@ -124,6 +125,9 @@ func (a *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	case f.status != 0:
+		if f.done {
+			_ = a.serve(r, path, body)
+		}
 		response := answer(r, f.status, object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": f.status,
 			"reason": map[int]string{403: "Forbidden", 429: "TooManyRequests", 404: "NotFound"}[f.status], "message": "as the test wants it"})
 		if f.retryAfter != "" {

@@ -73,7 +73,8 @@ func (l *loop) watchHealth() {
 	}
 }
 
-// patience is how long a call of Healthy is waited for at the end.
+// patience is how long the caller's code is waited for where there is no time to wait: a call of Healthy, and the log, at
+// the end.
 const patience = time.Second
 
 // awaitHealthy gives a call that is under way the time to see that its context has ended, but does not let one that hangs

@@ -117,8 +117,12 @@ func (l *loop) deadline(w *work, why string) {
 				l.c.config.OnDeadline(why)
 				return
 			}
+			// Should the log be what is stuck.
+			sure := time.AfterFunc(patience, func() { l.c.exit(1) })
 			l.log.Error(nil, "Ending the process: another one may lead from now on", "reason", why)
-			l.c.exit(1)
+			if sure.Stop() {
+				l.c.exit(1)
+			}
 		})
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -228,6 +229,8 @@ func (c *coordinator) tellConfiguration(ctx context.Context, inForce bool, note 
 	if err := c.manager.GetAPIReader().Get(ctx, key, lock); err != nil {
 		// The event has no UID then, and kubectl describe does not show it; kubectl events does.
 		lock = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		// Events about one object in one version are taken for one event, with the note of the first.
+		lock.ResourceVersion = strconv.FormatInt(time.Now().UnixNano(), 10)
 	}
 	if inForce {
 		c.reconciler.Events.ConfigurationReloaded(lock, note)

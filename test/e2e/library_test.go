@@ -217,7 +217,8 @@ func TestLibraryFallback(t *testing.T) {
 	a.allowWorkers()
 	fallback := func(o *framework.WorkerOptions) { o.Args = []string{"--fallback-after=3s"} }
 	a.worker("a", "1.37", fallback)
-	a.waitLeader("a", leaseDuration+slack)
+	// There is no Lease, and it may have been deleted under a leader: up to two durations and the fallback are waited for.
+	a.waitLeader("a", 2*leaseDuration+3*time.Second+slack)
 	b := a.worker("b", "1.36", fallback)
 	a.waitCandidate("b")
 	// The coordinator is back, and finds a holder that is not the best.

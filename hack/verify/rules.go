@@ -57,6 +57,9 @@ var importRules = []importRule{
 	{"pkg/fencing", []string{"api"},
 		"receivers of a leader's actions import it"},
 
+	{"examples", []string{"api", "pkg"},
+		"they show what other people's programs can do"},
+
 	{"internal/simulation", []string{"api", "internal", "pkg"},
 		"it drives the real code; no product code may import it"},
 	{"test", []string{"api", "internal", "pkg", "test"},

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -277,6 +278,75 @@ func TestManagerLosesTheLease(t *testing.T) {
 				api.setFault(nil)
 				// The candidate's own end is bounded, whatever becomes of the manager.
 				pass(time.Minute)
+			})
+		})
+	}
+}
+
+// A process that is not fit to lead ends, and whoever restarts it sees to that.
+func TestManagerThatIsNotHealthy(t *testing.T) {
+	inBubble(t, func(t *testing.T, api *fakeAPI) {
+		api.coordinate(t.Context())
+		var sick atomic.Bool
+		a := operate(t, api, "a", func(_ *player, c *Config, _ *manager.Options) {
+			c.Healthy = func(context.Context) error {
+				if sick.Load() {
+					return errors.New("the disk is full")
+				}
+				return nil
+			}
+		})
+		b := operate(t, api, "b")
+		pass(time.Minute)
+		sick.Store(true)
+		if err := a.ended(); !errors.Is(err, ErrLostLease) || !strings.Contains(err.Error(), "not healthy") {
+			t.Errorf("Start returned %v", err)
+		}
+		a.withdrawn(api)
+		pass(time.Second)
+		// Resignation, preference, transfer and take-up: the controllers stop before a successor is chosen.
+		within(t, "the hand-off", b.only("starts").Sub(a.only("stops")), 5*time.Millisecond)
+		alternate(t, a.player, b.player)
+		if err := b.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Lead can tell why its context has ended.
+func TestCauseOfTheEnd(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(*fakeAPI, *player)
+		want error
+	}{
+		{"another is preferred", func(a *fakeAPI, _ *player) { a.prefer("b") }, ErrEndOfTerm},
+		{"another holds the lease", func(a *fakeAPI, _ *player) { a.appoint("b") }, ErrLostLease},
+		{"the lease was released", func(a *fakeAPI, _ *player) {
+			a.edit("leases", "l", func(l object) { spec(l)["holderIdentity"] = "" })
+		}, ErrLostLease},
+		{"the candidate was told to end", func(_ *fakeAPI, p *player) { p.cancel() }, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, api *fakeAPI) {
+				causes := make(chan error, 1)
+				p := leading(t, api, "a", func(_ *player, c *Config) {
+					c.Lead = func(ctx context.Context) error {
+						<-ctx.Done()
+						causes <- context.Cause(ctx)
+						return nil
+					}
+				})
+				test.end(api, p)
+				cause := <-causes
+				for _, known := range []error{ErrEndOfTerm, ErrLostLease} {
+					if errors.Is(cause, known) != (known == test.want) {
+						t.Errorf("the context ends because of %q", cause)
+					}
+				}
+				if err := p.end(); err != nil {
+					t.Error(err)
+				}
 			})
 		})
 	}

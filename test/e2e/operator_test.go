@@ -32,7 +32,7 @@ import (
 
 // operatorHandOff is what a change of leaders may cost operators. They take less than a tenth of a second; the rest is for a
 // busy machine that starts and ends many of these processes, which are bigger than test/worker's.
-const operatorHandOff = time.Second
+const operatorHandOff = 2 * time.Second
 
 // eachOperator runs a test, in parallel, with each of the two ways in which a controller-runtime manager leads, on a cluster
 // of each flavour.

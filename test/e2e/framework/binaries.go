@@ -128,10 +128,17 @@ func findModule(dir string) string {
 	}
 }
 
-// builds remembers the programs of this repository that were built already.
+// builds remembers the programs of this repository that were built already. Whoever needs one waits for nobody who builds
+// another: that takes many times what tests wait for a program to start.
 var builds struct {
+	mu       sync.Mutex
+	programs map[string]*program
+}
+
+// program is built by whoever needs it first.
+type program struct {
 	mu   sync.Mutex
-	done map[string]string
+	path string
 }
 
 // BuildCoordinator builds cmd/coordinator with the race detector, once per
@@ -151,7 +158,12 @@ func BuildCandidate(ctx context.Context) (string, error) {
 	return build(ctx, "test/candidate", false)
 }
 
-// BuildWorkerWithoutRace builds test/worker, once per test run, and returns its path, for measuring how long things take.
+// BuildWorker builds test/worker with the race detector, once per test run, and returns its path.
+func BuildWorker(ctx context.Context) (string, error) {
+	return build(ctx, "test/worker", true)
+}
+
+// BuildWorkerWithoutRace is BuildWorker as a program is shipped, for measuring how long things take.
 func BuildWorkerWithoutRace(ctx context.Context) (string, error) {
 	return build(ctx, "test/worker", false)
 }
@@ -179,18 +191,26 @@ func build(ctx context.Context, pkg string, race bool) (string, error) {
 	out := filepath.Join(sb.dir, "bin", name)
 
 	builds.mu.Lock()
-	defer builds.mu.Unlock()
-	if path, ok := builds.done[name]; ok {
-		return path, nil
+	if builds.programs == nil {
+		builds.programs = map[string]*program{}
+	}
+	p := builds.programs[name]
+	if p == nil {
+		p = &program{}
+		builds.programs[name] = p
+	}
+	builds.mu.Unlock()
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.path != "" {
+		return p.path, nil
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", out, "./"+pkg)...)
 	cmd.Dir = root
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, msg)
 	}
-	if builds.done == nil {
-		builds.done = map[string]string{}
-	}
-	builds.done[name] = out
+	p.path = out
 	return out, nil
 }

@@ -36,7 +36,7 @@ type WorkerOptions struct {
 	Drain time.Duration
 	// Args are further flags.
 	Args []string
-	// Binary to run. Default: test/worker with the race detector.
+	// Binary to run. Default: what BuildWorker builds.
 	Binary string
 }
 
@@ -46,7 +46,7 @@ func (n *Node) StartWorker(ctx context.Context, opts WorkerOptions) (*Candidate,
 		return nil, fmt.Errorf("starting worker %q: Namespace, Lease and Name are required", opts.Name)
 	}
 	if opts.Binary == "" {
-		bin, err := build(ctx, "test/worker", true)
+		bin, err := BuildWorker(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -24,6 +24,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -47,6 +49,7 @@ func main() {
 		stamps     string
 		drain      time.Duration
 		stubborn   bool
+		lastWords  time.Duration
 	)
 	flag.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file")
 	flag.StringVar(&config.Namespace, "namespace", "default", "namespace of the Lease")
@@ -62,24 +65,25 @@ func main() {
 	flag.DurationVar(&config.FallbackAfter, "fallback-after", 0, "how long a lease is vacant before it is taken without a coordinator (default 30s, negative: never)")
 	flag.DurationVar(&drain, "drain", 0, "how long the work takes to stop")
 	flag.BoolVar(&stubborn, "stubborn", false, "do not stop the work")
+	flag.DurationVar(&lastWords, "last-words", 0, "how much longer to live when the process is to end although it works, so as to say what it sees")
 	flag.StringVar(&stamps, "work-log", "", "file to append a stamp to every 20 ms while working")
 	flag.Parse()
 	config.Strategy = coordinationv1.CoordinatedLeaseStrategy(strategy)
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, config, kubeconfig, stamps, drain, stubborn, os.Stdout); err != nil {
+	w := &worker{events: json.NewEncoder(os.Stdout), drain: drain, stubborn: stubborn, lastWords: lastWords}
+	if err := w.run(ctx, config, kubeconfig, stamps); err != nil {
 		fmt.Fprintf(os.Stderr, "worker: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, config candidate.Config, kubeconfig, stamps string, drain time.Duration, stubborn bool, out io.Writer) error {
+func (w *worker) run(ctx context.Context, config candidate.Config, kubeconfig, stamps string) error {
 	restConfig, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	w := &worker{events: json.NewEncoder(out), drain: drain, stubborn: stubborn}
 	if stamps != "" {
 		file, err := os.OpenFile(stamps, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
@@ -90,6 +94,13 @@ func run(ctx context.Context, config candidate.Config, kubeconfig, stamps string
 	}
 	config.RestConfig = restConfig
 	config.Lead = w.lead
+	if w.lastWords > 0 {
+		config.OnDeadline = func(why string) {
+			w.say("deadline", why)
+			time.Sleep(w.lastWords)
+			os.Exit(1)
+		}
+	}
 	config.OnNominated = func() { w.say("nominated", "") }
 	config.OnNewLeader = func(identity string) { w.say("new-leader", identity) }
 	config.Logger = funcr.New(func(_, args string) {
@@ -101,6 +112,8 @@ func run(ctx context.Context, config candidate.Config, kubeconfig, stamps string
 	}
 	w.identity = c.Identity()
 	w.say("candidate-started", "")
+	go w.watchPauses(c)
+	go w.count(ctx)
 	defer w.say("exiting", "")
 	return c.Run(ctx)
 }
@@ -110,6 +123,8 @@ type worker struct {
 	stamps   io.Writer
 	drain    time.Duration
 	stubborn bool
+	// lastWords is how long the process lives on after it was to end.
+	lastWords time.Duration
 
 	mu     sync.Mutex
 	events *json.Encoder
@@ -167,13 +182,47 @@ func (w *worker) lead(ctx context.Context) error {
 	}
 }
 
+// suspension is a pause between two ticks that is no longer the scheduler's.
+const suspension = 2 * time.Second
+
+// watchPauses says what the candidate answers first after the process was suspended.
+func (w *worker) watchPauses(c *candidate.Candidate) {
+	before := monotonic()
+	for range time.Tick(workInterval) {
+		// In this order, so that the answer to a long pause is one from after it.
+		now := monotonic()
+		leads := c.IsLeader()
+		if time.Duration(now-before) > suspension {
+			w.say("woke", fmt.Sprintf("leads=%t", leads))
+		}
+		before = now
+	}
+}
+
+// count says how many goroutines there are when it is asked by a signal.
+func (w *worker) count(ctx context.Context) {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	defer signal.Stop(asked)
+	for {
+		select {
+		case <-asked:
+			w.say("goroutines", strconv.Itoa(runtime.NumGoroutine()))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // stamp does a piece of the work, unless the term is over: after a suspension this may come before everything else.
 func (w *worker) stamp(term candidate.Term) {
+	// Read first: suspended after it has looked at the term, it would stamp a moment at which it did not look.
+	at := monotonic()
 	if w.stamps == nil || !term.Valid() {
 		return
 	}
 	// One short write in append mode is atomic.
-	if _, err := fmt.Fprintf(w.stamps, "%d %s\n", monotonic(), w.identity); err != nil {
+	if _, err := fmt.Fprintf(w.stamps, "%d %s\n", at, w.identity); err != nil {
 		fmt.Fprintf(os.Stderr, "worker: stamping the work: %v\n", err)
 	}
 }

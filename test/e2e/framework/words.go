@@ -63,6 +63,8 @@ type CandidateLine struct {
 	Identity string    `json:"identity"`
 	// Monotonic is CLOCK_MONOTONIC in nanoseconds.
 	Monotonic int64 `json:"monotonic"`
+	// Detail is what test/worker adds.
+	Detail string `json:"detail"`
 }
 
 func candidateWord(e Event, line string) (Event, bool) {

@@ -43,6 +43,12 @@ func (l *loop) readLease() {
 		if err == nil {
 			l.leaseNews.learn(lease.Version, at.Mono)
 		}
+		if l.work == nil && (err != nil || lease.Version == l.leaseNews.shown) {
+			// The holder is silent, or all is. Whoever answers the coordinator now leads next, and a connection may be dead
+			// although its peer answers for it.
+			poke(l.renewLease)
+			poke(l.renewObject)
+		}
 		return l.machine.LeaseRead(lease, err != nil, at)
 	})
 }

@@ -109,6 +109,8 @@ func operate(t *testing.T, api *fakeAPI, identity string, change ...func(*player
 	if err := errors.Join(mgr.Add(o.lock.Runnable()), mgr.Add(o)); err != nil {
 		t.Fatal(err)
 	}
+	// A manager logs its last line after Start has returned.
+	t.Cleanup(synctest.Wait)
 	var ctx context.Context
 	ctx, o.cancel = context.WithCancel(t.Context())
 	go func() {

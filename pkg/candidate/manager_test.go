@@ -22,6 +22,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -113,6 +114,8 @@ func runManagers(t *testing.T, m *managers, change ...func(*Config)) (end contex
 	}
 	begun := time.Now()
 	candidate.clock = func() time.Duration { return time.Hour + time.Since(begun) }
+	// A manager logs its last line after Start has returned.
+	t.Cleanup(synctest.Wait)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.run(ctx, candidate) }()

@@ -935,6 +935,30 @@ func TestDeadWatches(t *testing.T) {
 			}
 		})
 	})
+	t.Run("of a standby whose leader is gone", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, api *fakeAPI) {
+			b := join(t, api, "b")
+			pass(time.Second)
+			api.appoint("dead")
+			pass(time.Second)
+			api.breakWatches()
+			// By the end of the claim it must be there to be elected.
+			pass(4 * time.Second)
+			since := time.Now()
+			api.ping("b")
+			pass(10 * time.Millisecond)
+			if got := count(api.asked(since)); got["PATCH leasecandidates"] != 1 {
+				t.Errorf("requests: %v", got)
+			}
+			appointed := time.Now()
+			api.appoint("b")
+			pass(time.Second)
+			within(t, "the take-up", b.only("starts").Sub(appointed), 10*time.Millisecond)
+			if err := b.end(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
 	t.Run("of a leader whose term is ended", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, api *fakeAPI) {
 			a := leading(t, api, "a")

@@ -64,6 +64,7 @@ func TestUnderFire(t *testing.T) {
 		test    func(*arena)
 	}{
 		// What takes longest comes first.
+		{"timeouts", framework.GateOn, func(a *arena) { a.sabotaged(framework.Fault{Stall: time.Minute}) }},
 		{"the API is silent for long", framework.GateOn, func(a *arena) { a.longOutage((*framework.Proxy).Hold) }},
 		{"the API refuses for long", framework.GateOff, func(a *arena) { a.longOutage((*framework.Proxy).Cut) }},
 		{"a hundred hand-offs", framework.GateOn, hundredHandOffs},
@@ -75,7 +76,6 @@ func TestUnderFire(t *testing.T) {
 		{"too many requests", framework.GateOn, func(a *arena) { a.sabotaged(framework.Fault{Code: http.StatusTooManyRequests}) }},
 		{"internal errors", framework.GateOn, func(a *arena) { a.sabotaged(framework.Fault{Code: http.StatusInternalServerError}) }},
 		{"gateway timeouts", framework.GateOn, func(a *arena) { a.sabotaged(framework.Fault{Code: http.StatusGatewayTimeout}) }},
-		{"timeouts", framework.GateOn, func(a *arena) { a.sabotaged(framework.Fault{Stall: time.Minute}) }},
 		{"the leader is suspended", framework.GateOn, suspended},
 		{"the leader is killed", framework.GateOn, killed},
 		{"the leader's connections are lost", framework.GateOn, lostByLeader},
@@ -111,10 +111,17 @@ func (a *arena) behind(sabotage framework.Sabotage, name, emulation string, chan
 	return by.brief(name, emulation, change...), proxy
 }
 
-// renewed waits until the lease is renewed by that holder after the given moment.
+// renewed waits until there is a renewal by that holder that it began after the given moment. One from before may arrive
+// late.
 func (a *arena) renewed(holder string, after time.Time) {
 	a.Helper()
-	a.waitEvent(framework.LeaseRenewed, holder, after, leaseDuration+slack)
+	ctx, cancel := context.WithTimeout(a.ctx, leaseDuration+slack)
+	defer cancel()
+	a.must(a.rec.WaitFor(ctx, holder+" renews the lease", func(t framework.Timeline) bool {
+		return slices.ContainsFunc(t.Of(a.lease, framework.LeaseRenewed), func(e framework.Event) bool {
+			return e.Subject == holder && e.LeaseAfter.Spec.RenewTime.After(after)
+		})
+	}))
 }
 
 // claimEnd is when the last claim of that holder has run out, by what it has written itself.

@@ -323,7 +323,11 @@ func stalledRenewal(a *arena) {
 		return !stalled.IsZero(), nil
 	}))
 	a.renewed("n36", stalled)
-	a.Logf("renewed again %s after the stalled renewal began", a.claimEnd("n36", 0).Sub(stalled).Round(time.Millisecond))
+	again := a.claimEnd("n36", 0).Sub(stalled)
+	a.Logf("renewed again %s after the stalled renewal began", again.Round(time.Millisecond))
+	if again > renewDeadline/2 {
+		a.Errorf("waited %s for the stalled renewal", again)
+	}
 	// Until what was stalled would have arrived, and a bit more.
 	a.observe(time.Until(stalled.Add(8 * time.Second)))
 	a.undisturbed(leader, token)
@@ -342,6 +346,9 @@ type saboteur struct {
 	row    map[framework.Call]int
 	calls  map[framework.Call]int
 	failed map[framework.Call]int
+	// failedAt is when a renewal failed, until the next attempt or a look at the lease, and slowest the longest time between.
+	failedAt time.Time
+	slowest  time.Duration
 }
 
 func newSaboteur(fault framework.Fault, seed uint64) *saboteur {
@@ -365,6 +372,9 @@ func (s *saboteur) do(c framework.Call) framework.Fault {
 	if c.Resource == "leases" && c.Verb == "list" {
 		kind = renewal
 	}
+	if kind == renewal && !s.failedAt.IsZero() {
+		s.slowest, s.failedAt = max(s.slowest, time.Since(s.failedAt)), time.Time{}
+	}
 	if !fails || s.row[kind] == 2 {
 		if c == kind {
 			s.row[kind] = 0
@@ -373,6 +383,9 @@ func (s *saboteur) do(c framework.Call) framework.Fault {
 	}
 	s.row[kind]++
 	s.failed[c]++
+	if c == renewal {
+		s.failedAt = time.Now()
+	}
 	fault := s.fault
 	unsure := fault.Code == 0 || fault.Code == http.StatusGatewayTimeout || fault.Code == http.StatusInternalServerError
 	fault.Done = done && unsure && c.Verb != "list" && c.Verb != "watch"
@@ -402,7 +415,18 @@ func (a *arena) sabotaged(fault framework.Fault) {
 	token := a.token()
 	a.observe(20 * time.Second)
 	a.undisturbed(leader, token)
-	a.Logf("failed calls: %s", first)
+	first.mu.Lock()
+	slowest := first.slowest
+	first.mu.Unlock()
+	a.Logf("failed calls: %s; a renewal was tried again after %s at most", first, slowest.Round(time.Millisecond))
+	// What is refused is not waited for, and for no Retry-After.
+	limit := renewDeadline / 4
+	if fault.Stall > 0 {
+		limit += slack
+	}
+	if slowest >= limit {
+		a.Errorf("a renewal that failed was tried again only after %s", slowest)
+	}
 	told := time.Now()
 	a.must(leader.Terminate(a.ctx))
 	next := a.waitLeader("n37", failover)
@@ -622,8 +646,10 @@ func hundredHandOffs(a *arena) {
 	a.Logf("from the wish to the next leader: median %s, longest %s; gap: median %s, longest %s; goroutines %v, then %v; connections %v, then %v",
 		took[rounds/2].Round(time.Millisecond), took[rounds-1].Round(time.Millisecond), gaps[rounds/2].Round(100*time.Microsecond),
 		gaps[rounds-1].Round(time.Millisecond), early.goroutines, late.goroutines, early.connections, late.connections)
+	// Two requests that happen to meet leave one idle connection more, which has two goroutines. What is lost with each term
+	// adds up to fifty.
 	for i := range 2 {
-		if late.goroutines[i] > early.goroutines[i] || late.connections[i] > early.connections[i] {
+		if late.goroutines[i] > early.goroutines[i]+4 || late.connections[i] > early.connections[i]+2 {
 			a.Errorf("after four hand-offs %+v, after %d %+v", early, rounds, late)
 			break
 		}

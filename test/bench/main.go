@@ -130,8 +130,18 @@ func (b *bench) run(ctx context.Context, out string) (err error) {
 		return err
 	}
 
-	say("counting requests and memory for %s", steadyTime)
-	steady, err := b.steady(ctx)
+	probes, err := b.startFootprints(ctx)
+	defer func() {
+		for _, p := range probes {
+			p.stop()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	started := time.Now()
+	say("counting requests for %s", steadyTime)
+	requests, err := b.steady(ctx)
 	if err != nil {
 		return err
 	}
@@ -142,11 +152,20 @@ func (b *bench) run(ctx context.Context, out string) (err error) {
 		return err
 	}
 	load = append(load, loadAverage())
+	if err := pause(ctx, time.Until(started.Add(footprintAge))); err != nil {
+		return err
+	}
+	footprints, err := sumUp(probes)
+	if err != nil {
+		return err
+	}
 
 	measured := b.figures()
 	printTable(os.Stdout, measured)
 	fmt.Println()
-	steady.print(os.Stdout)
+	printRequests(os.Stdout, requests)
+	fmt.Println()
+	printFootprints(os.Stdout, footprints)
 	fmt.Printf("\nA write of a Lease takes the API server %s (median of %d), as a client on this machine sees it.\n",
 		figures.Text(figures.Milliseconds(latency)), latencyWrites)
 	fmt.Printf("Work of the library takes %s to stop. Load of the machine before and after (1, 5, 15 min): %s.\n", b.drain, strings.Join(load, "; "))
@@ -261,7 +280,11 @@ func loadAverage() string {
 
 // rest lets a time pass that has nothing to do with anybody's period: client-go's longest is 4.4 s.
 func rest(ctx context.Context) error {
-	timer := time.NewTimer(200*time.Millisecond + rand.N(4400*time.Millisecond))
+	return pause(ctx, 200*time.Millisecond+rand.N(4400*time.Millisecond))
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

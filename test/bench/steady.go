@@ -50,21 +50,18 @@ const (
 	steadyTime = 20 * time.Second
 	// steadyGroups is how many leases of each system there are meanwhile, with two candidates each.
 	steadyGroups = 5
-	// footprints is how many processes are looked at with the library, and without.
-	footprints = 7
+	// footprints is how many processes are looked at with the library, and without; for that they must be as old as this, by
+	// when the connections that a start needs besides have been closed, and memory has been collected.
+	footprints   = 7
+	footprintAge = 130 * time.Second
 )
-
-// steady is what candidates cost while nothing happens.
-type steady struct {
-	requests      []usage
-	without, with report
-}
 
 // report is that of test/bench/footprint.
 type report struct {
 	Synced     bool  `json:"synced"`
 	Goroutines int   `json:"goroutines"`
 	RSS        int64 `json:"rss"`
+	Collected  int64 `json:"collected"`
 }
 
 // usage is the requests of one candidate or of several alike.
@@ -76,7 +73,7 @@ type usage struct {
 	writes, others, watches float64
 }
 
-func (b *bench) steady(ctx context.Context) (*steady, error) {
+func (b *bench) steady(ctx context.Context) ([]usage, error) {
 	var candidates []*framework.Candidate
 	defer func() {
 		for _, c := range candidates {
@@ -101,37 +98,14 @@ func (b *bench) steady(ctx context.Context) (*steady, error) {
 			candidates = append(candidates, standby)
 		}
 	}
-	probes, err := b.startFootprints(ctx)
-	defer func() {
-		for _, p := range probes {
-			p.stop()
-		}
-	}()
-	if err != nil {
+	if err := pause(ctx, leastQuiet); err != nil {
 		return nil, err
 	}
-	settled := time.NewTimer(leastQuiet)
-	defer settled.Stop()
-	select {
-	case <-settled.C:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-
 	from := time.Now()
-	looked := time.NewTimer(steadyTime)
-	defer looked.Stop()
-	select {
-	case <-looked.C:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	s := &steady{}
-	if s.requests, err = b.requests(ctx, from, from.Add(steadyTime)); err != nil {
+	if err := pause(ctx, steadyTime); err != nil {
 		return nil, err
 	}
-	s.without, s.with, err = sumUp(probes)
-	return s, err
+	return b.requests(ctx, from, from.Add(steadyTime))
 }
 
 // leastQuiet is how long after the last start nothing is left to be done by whoever has started.
@@ -236,10 +210,10 @@ func count(records []auditRecord, from, to time.Time) []usage {
 
 // probe is a process of test/bench/footprint.
 type probe struct {
-	candidate bool
-	command   *exec.Cmd
-	ask       io.WriteCloser
-	answers   *bufio.Scanner
+	role    string
+	command *exec.Cmd
+	ask     io.WriteCloser
+	answers *bufio.Scanner
 }
 
 func (b *bench) startFootprints(ctx context.Context) ([]*probe, error) {
@@ -256,12 +230,12 @@ func (b *bench) startFootprints(ctx context.Context) ([]*probe, error) {
 		return nil, err
 	}
 	var probes []*probe
-	for i := range 2 * footprints {
-		p := &probe{candidate: i%2 == 1}
+	for i := range len(roles) * footprints {
+		p := &probe{role: roles[i%len(roles)].name}
 		name := fmt.Sprintf("footprint-%d", i)
 		// It ends when its standard input does, that is when this process does at the latest.
 		p.command = exec.Command(binary, "--kubeconfig="+kubeconfig, "--namespace="+namespace, "--lease="+name, "--name="+name,
-			fmt.Sprintf("--candidate=%t", p.candidate))
+			roles[i%len(roles)].flag)
 		p.command.Stderr = os.Stderr
 		if p.ask, err = p.command.StdinPipe(); err != nil {
 			return probes, fmt.Errorf("starting %s: %w", name, err)
@@ -291,7 +265,7 @@ func (p *probe) report() (report, error) {
 		return report{}, fmt.Errorf("reading a footprint's answer %q: %w", p.answers.Text(), err)
 	}
 	if !r.Synced {
-		return report{}, fmt.Errorf("the informer of a footprint (candidate: %t) has not synced", p.candidate)
+		return report{}, fmt.Errorf("the informer of a process with %s has not synced", p.role)
 	}
 	return r, nil
 }
@@ -301,29 +275,40 @@ func (p *probe) stop() {
 	_ = p.command.Wait()
 }
 
-// sumUp returns the medians of the processes without the library, and with it.
-func sumUp(probes []*probe) (without, with report, err error) {
+// roles are what processes are besides clients of the API server, nothing first.
+var roles = []struct{ name, flag string }{
+	{"clientset and informer", "--candidate=false"},
+	{"the same and client-go's elector, leading", "--elector"},
+	{withLibrary, "--candidate"},
+}
+
+const withLibrary = "the same and the library, leading"
+
+// sumUp returns the medians of the processes of each role.
+func sumUp(probes []*probe) (map[string]report, error) {
 	reports := make([]report, len(probes))
 	var group errgroup.Group
 	for i, p := range probes {
 		group.Go(func() (err error) { reports[i], err = p.report(); return err })
 	}
 	if err := group.Wait(); err != nil {
-		return report{}, report{}, err
+		return nil, err
 	}
-	median := func(candidate bool) report {
-		var rss []int64
+	medians := map[string]report{}
+	for _, role := range roles {
 		var goroutines []int
+		var rss, collected []int64
 		for i, p := range probes {
-			if p.candidate == candidate {
-				rss, goroutines = append(rss, reports[i].RSS), append(goroutines, reports[i].Goroutines)
+			if p.role == role.name {
+				goroutines, rss, collected = append(goroutines, reports[i].Goroutines), append(rss, reports[i].RSS), append(collected, reports[i].Collected)
 			}
 		}
-		slices.Sort(rss)
 		slices.Sort(goroutines)
-		return report{true, goroutines[len(goroutines)/2], rss[len(rss)/2]}
+		slices.Sort(rss)
+		slices.Sort(collected)
+		medians[role.name] = report{true, goroutines[len(goroutines)/2], rss[len(rss)/2], collected[len(collected)/2]}
 	}
-	return median(false), median(true), nil
+	return medians, nil
 }
 
 // What the library may add to a process.
@@ -332,11 +317,11 @@ const (
 	mostRSS        = 3 << 20
 )
 
-func (s *steady) print(w io.Writer) {
+func printRequests(w io.Writer, requests []usage) {
 	periods := float64(steadyTime / retryPeriod)
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "while nothing happens\tn\twrites of the lease per retry period\tother requests\twatches since the start\ttarget")
-	for _, u := range s.requests {
+	for _, u := range requests {
 		role, aim := "follower", judge("0, 0, 2", u.others == 0 && u.watches <= 2)
 		if u.leader {
 			role, aim = "leader", judge("1, 0, 2", u.writes <= periods && u.others == 0 && u.watches <= 2)
@@ -347,14 +332,22 @@ func (s *steady) print(w io.Writer) {
 		fmt.Fprintf(tw, "%s, %s\t%d\t%.2f\t%.2f\t%.1f\t%s\n", u.system, role, u.n, u.writes/periods, u.others/periods, u.watches, aim)
 	}
 	_ = tw.Flush()
-	fmt.Fprintln(w)
-	tw = tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "process\tn\tgoroutines\tRSS\ttarget")
-	fmt.Fprintf(tw, "clientset and informer\t%d\t%d\t%s\t\n", footprints, s.without.Goroutines, mebibytes(s.without.RSS))
-	fmt.Fprintf(tw, "the same and the library\t%d\t%d\t%s\t\n", footprints, s.with.Goroutines, mebibytes(s.with.RSS))
-	goroutines, rss := s.with.Goroutines-s.without.Goroutines, s.with.RSS-s.without.RSS
-	fmt.Fprintf(tw, "more\t\t%d\t%s\t%s\n", goroutines, mebibytes(rss),
-		judge(fmt.Sprintf("%d, %s", mostGoroutines, mebibytes(mostRSS)), goroutines <= mostGoroutines && rss <= mostRSS))
+}
+
+func printFootprints(w io.Writer, medians map[string]report) {
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "process\tn\tgoroutines\tmore\tRSS\tmore\tgarbage collected\tmore\ttarget")
+	least := medians[roles[0].name]
+	for _, role := range roles {
+		r := medians[role.name]
+		goroutines, rss := r.Goroutines-least.Goroutines, r.RSS-least.RSS
+		aim := ""
+		if role.name == withLibrary {
+			aim = judge(fmt.Sprintf("%d, %s more", mostGoroutines, mebibytes(mostRSS)), goroutines <= mostGoroutines && rss <= mostRSS)
+		}
+		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", role.name, footprints, r.Goroutines, goroutines,
+			mebibytes(r.RSS), mebibytes(rss), mebibytes(r.Collected), mebibytes(r.Collected-least.Collected), aim)
+	}
 	_ = tw.Flush()
 }
 

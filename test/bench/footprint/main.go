@@ -13,7 +13,8 @@
 // limitations under the License.
 
 // Command footprint is the least that every controller built on client-go has, a clientset and an informer, here of one
-// Lease; with -candidate it is a candidate of pkg/candidate besides. What the library costs a process is the difference.
+// Lease; with -candidate it is a candidate of pkg/candidate besides, and with -elector one of plain client-go leader
+// election. What either costs a process is the difference.
 //
 // It answers each line of its standard input with one of JSON, a Report, and ends with it. A candidate does so while it
 // leads.
@@ -28,14 +29,19 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
 
 	"github.com/lease-coordinator/coordinator/pkg/candidate"
 )
@@ -46,6 +52,8 @@ type Report struct {
 	Synced     bool  `json:"synced"`
 	Goroutines int   `json:"goroutines"`
 	RSS        int64 `json:"rss"`
+	// Collected is RSS once garbage has been collected and given back.
+	Collected int64 `json:"collected"`
 }
 
 func main() {
@@ -54,14 +62,17 @@ func main() {
 	lease := flag.String("lease", "", "name of the Lease")
 	name := flag.String("name", "", "holder identity")
 	candidacy := flag.Bool("candidate", false, "be a candidate of pkg/candidate for the Lease")
+	elector := flag.Bool("elector", false, "compete for the Lease as plain client-go does")
 	flag.Parse()
-	if err := run(*kubeconfig, *namespace, *lease, *name, *candidacy); err != nil {
+	// What client-go says about its elections is of no interest here.
+	klog.SetLogger(logr.Discard())
+	if err := run(*kubeconfig, *namespace, *lease, *name, *candidacy, *elector); err != nil {
 		fmt.Fprintf(os.Stderr, "footprint: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(kubeconfig, namespace, lease, name string, candidacy bool) error {
+func run(kubeconfig, namespace, lease, name string, candidacy, elector bool) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -79,8 +90,11 @@ func run(kubeconfig, namespace, lease, name string, candidacy bool) error {
 	informer := factory.Coordination().V1().Leases().Informer()
 	factory.Start(ctx.Done())
 
-	// The work is the same with the library as without: without, it is main's, and with it, Lead's.
-	if !candidacy {
+	// The work is the same in each: main's, or that of the leader.
+	switch {
+	case elector:
+		return elect(ctx, clientset, namespace, lease, name, func() error { return serve(informer.HasSynced) })
+	case !candidacy:
 		return serve(informer.HasSynced)
 	}
 	c, err := candidate.New(candidate.Config{
@@ -93,6 +107,29 @@ func run(kubeconfig, namespace, lease, name string, candidacy bool) error {
 	return c.Run(ctx)
 }
 
+// elect works once it leads.
+func elect(ctx context.Context, clientset kubernetes.Interface, namespace, lease, name string, work func() error) error {
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, namespace, lease, clientset.CoreV1(), clientset.CoordinationV1(),
+		resourcelock.ResourceLockConfig{Identity: name})
+	if err != nil {
+		return fmt.Errorf("making the lock: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	worked := make(chan error, 1)
+	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+		Lock: lock, LeaseDuration: candidate.DefaultLeaseDuration, RenewDeadline: candidate.DefaultRenewDeadline, RetryPeriod: candidate.DefaultRetryPeriod,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) {
+				worked <- work()
+				cancel()
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	return <-worked
+}
+
 // serve answers until there are no more questions.
 func serve(synced func() bool) error {
 	answers := json.NewEncoder(os.Stdout)
@@ -101,7 +138,13 @@ func serve(synced func() bool) error {
 		if err != nil {
 			return err
 		}
-		if err := answers.Encode(Report{synced(), runtime.NumGoroutine(), rss}); err != nil {
+		goroutines := runtime.NumGoroutine()
+		debug.FreeOSMemory()
+		collected, err := residentMemory()
+		if err != nil {
+			return err
+		}
+		if err := answers.Encode(Report{synced(), goroutines, rss, collected}); err != nil {
 			return fmt.Errorf("answering: %w", err)
 		}
 	}

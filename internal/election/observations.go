@@ -125,7 +125,7 @@ func (o *Observations) SeeLease(lease *coordinationv1.Lease, now time.Time) {
 		o.Claim = Claim{}
 	case holder != o.Claim.Holder || !renewed.Equal(o.Claim.RenewTime):
 		if holder != o.Claim.Holder {
-			if o.Claim.Holder != "" {
+			if o.Claim.Holder != "" && !(now.Before(o.Claim.End()) && handedOver(previous, lease)) {
 				o.contestedUntil = latest(o.contestedUntil, now.Add(o.Claim.Duration))
 			}
 			o.HolderSince = now
@@ -143,6 +143,14 @@ func (o *Observations) SeeLease(lease *coordinationv1.Lease, now time.Time) {
 	if holder != "" && holder != v1alpha1.RevokedHolder && renewedByHolder(lease) && lease.Spec.LeaseDurationSeconds != nil {
 		o.HolderDuration = duration
 	}
+}
+
+// handedOver reports whether the holder of before has itself appointed its successor, as candidates of the library do when
+// they were told to yield and their work has stopped: it knows that it holds the lease no more. Nobody else appoints the
+// preferred holder while the former claim runs.
+func handedOver(before, after *coordinationv1.Lease) bool {
+	return before != nil && preferredOf(before) != "" && preferredOf(before) == holderOf(after) && !renewedByHolder(after) &&
+		before.ResourceVersion != "" && after.Annotations[v1alpha1.FencingTokenAnnotation] == before.ResourceVersion
 }
 
 func latest(a, b time.Time) time.Time {

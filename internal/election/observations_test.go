@@ -506,3 +506,42 @@ func TestPingTime(t *testing.T) {
 		})
 	}
 }
+
+// TestReleaseAfterHandOver: a release is doubted shortly after the lease changed hands by force, since the former holder
+// may have made it; not where the former holder has itself handed the lease over.
+func TestReleaseAfterHandOver(t *testing.T) {
+	tests := []struct {
+		name      string
+		preferred string
+		change    func(before, after *coordinationv1.Lease)
+		at        time.Time
+		contested bool
+	}{
+		{"handed over", "n2", func(_, _ *coordinationv1.Lease) {}, at(5), false},
+		{"to another than the preferred", "n3", func(_, _ *coordinationv1.Lease) {}, at(5), true},
+		{"although it was not told to", "", func(_, _ *coordinationv1.Lease) {}, at(5), true},
+		{"without a token of its own", "n2", func(_, after *coordinationv1.Lease) { after.Annotations = nil }, at(5), true},
+		{"not on what was seen last", "n2", func(before, _ *coordinationv1.Lease) { before.ResourceVersion = "7" }, at(5), true},
+		{"taken, not given", "n2", func(_, after *coordinationv1.Lease) { after.Spec.RenewTime = ptr.To(metav1.NewMicroTime(at(4))) }, at(5), true},
+		{"when the former claim had run out", "n2", func(_, _ *coordinationv1.Lease) {}, at(15), true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := &Observations{Since: at(-3600)}
+			before := leaseOf("n1", at(-600), at(0), 15)
+			if tt.preferred != "" {
+				before = preferring(before, tt.preferred)
+			}
+			after := leaseOf("n2", at(3), at(3), 5)
+			after.Annotations = map[string]string{v1alpha1.FencingTokenAnnotation: before.ResourceVersion}
+			tt.change(before, after)
+			o.SeeLease(before, at(0))
+			o.SeeLease(after, tt.at)
+			o.SeeLease(leaseOf("n2", at(3), at(6), 15), tt.at.Add(time.Second))
+			o.SeeLease(leaseOf("", at(3), at(7), 1), tt.at.Add(2*time.Second))
+			if contested := o.Claim.Holder != ""; contested != tt.contested {
+				t.Errorf("the release is contested: %t, want %t", contested, tt.contested)
+			}
+		})
+	}
+}

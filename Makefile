@@ -36,7 +36,7 @@ CONTROLPLANE := hack/controlplane
 # How long make test-e2e and make fuzz may take, and what they run. End-to-end tests mostly wait for leases to run
 # out, so many more of them than there are cores run at once.
 E2E_TIMEOUT ?= 30m
-E2E_PARALLEL ?= 12
+E2E_PARALLEL ?= 8
 FUZZTIME ?= 1m
 RUN ?=
 PKG ?= ./internal/controller

@@ -237,7 +237,7 @@ func (a *arena) longOutage(begin func(*framework.Proxy)) {
 	a.Logf("told to stop %s after the last renewal, ended %s before the claim did; the next led %s after the claim, %s after the outage began",
 		told[0].Time.Sub(end.Add(-shortLease)).Round(time.Millisecond), end.Sub(stopped[0].Time).Round(time.Millisecond),
 		next.Start.Sub(end).Round(time.Millisecond), next.Start.Sub(began).Round(time.Millisecond))
-	if told[0].Time.Sub(end.Add(-shortLease)) > shortRenew+handOff {
+	if told[0].Time.Sub(end.Add(-shortLease)) > shortRenew+time.Second {
 		a.Errorf("told to stop %s after the last renewal", told[0].Time.Sub(end.Add(-shortLease)))
 	}
 	if !stopped[0].Time.Before(end) || next.Start.Before(end) {
@@ -584,7 +584,7 @@ func stubbornHandOff(a *arena) {
 	}
 	took := exit.Sub(told[0].Time)
 	a.Logf("ended %s after it was told to stop; the next led %s after that", took.Round(time.Millisecond), next.Start.Sub(exit).Round(time.Millisecond))
-	if limit := shortLease - shortRenew; took < limit || took > limit+handOff {
+	if limit := shortLease - shortRenew; took < limit || took > limit+time.Second {
 		a.Errorf("ended %s after it was told to stop", took)
 	}
 	if end := a.claimEnd("n37", shortLease); next.Start.Before(exit) || next.Start.Before(end) {

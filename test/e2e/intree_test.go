@@ -17,6 +17,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -165,8 +166,10 @@ func TestInTreeReplace(t *testing.T) {
 	// Each term ends by a release, so that each phase has its election.
 	names := []string{"c1", "c2", "c3", "c4", "c5", "c6"}
 	candidates := map[string]*framework.Candidate{}
-	for _, name := range names {
-		candidates[name] = a.candidate(name, "1.36", func(o *framework.CandidateOptions) { o.ReleaseOnCancel, o.Rejoin = true, true })
+	for i, name := range names {
+		// The in-tree coordinator has no order for equals that were created within one second, and prefers now the one,
+		// now the other, so that neither takes up.
+		candidates[name] = a.candidate(name, fmt.Sprintf("1.%d", 31+i), func(o *framework.CandidateOptions) { o.ReleaseOnCancel, o.Rejoin = true, true })
 		a.waitCandidate(name)
 	}
 	// elect ends the present term and returns who held the next election.

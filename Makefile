@@ -46,7 +46,11 @@ generate-role = $(CONTROLLER_GEN) rbac:roleName=lease-coordinator,headerFile=hac
 
 # Writes the DeepCopy methods of the package in the folder $(1), to the folder $(2).
 generate-deepcopy = $(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./$(1) output:object:dir=$(2)
-DEEPCOPY := api/config/v1alpha1
+DEEPCOPY := api/v1alpha1 api/config/v1alpha1
+
+# Writes the CustomResourceDefinition to the folder $(1).
+generate-crd = $(CONTROLLER_GEN) crd:headerFile=hack/boilerplate.yaml.txt paths=./api/v1alpha1 output:crd:dir=$(1)
+CRD := lease-coordinator.dev_leasecandidates.yaml
 
 # No image is published yet, so there is no default that would work.
 need-img = @[[ -n '$(IMG)' ]] || { echo "which image? make $@ IMG=registry/name:tag"; exit 1; }
@@ -139,8 +143,9 @@ fmt: ## Format the Go code.
 generate: manifests deepcopy monitoring ## Generate everything that is generated.
 
 .PHONY: manifests
-manifests: ## Generate config/rbac/role.yaml from the markers in internal/.
+manifests: ## Generate config/rbac/role.yaml and config/crd/bases from the markers in internal/ and api/v1alpha1.
 	$(call generate-role,config/rbac)
+	$(call generate-crd,config/crd/bases)
 
 .PHONY: deepcopy
 deepcopy: ## Generate the DeepCopy methods of API types.
@@ -197,6 +202,7 @@ verify-modules: ## Check that go.mod and go.sum are tidy.
 verify-generated: ## Check that generated files are up to date.
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(call generate-role,"$$tmp") && \
 	  diff -u config/rbac/role.yaml "$$tmp/role.yaml" && \
+	  $(call generate-crd,"$$tmp") && diff -u config/crd/bases/$(CRD) "$$tmp/$(CRD)" && \
 	  $(GO) run ./hack/monitoring > "$$tmp/monitoring.md" && diff -u docs/monitoring.md "$$tmp/monitoring.md" \
 	  $(foreach folder,$(DEEPCOPY),&& $(call generate-deepcopy,$(folder),"$$tmp") && diff -u $(folder)/zz_generated.deepcopy.go "$$tmp/zz_generated.deepcopy.go") || \
 	  { echo "not up to date (run make generate)"; exit 1; }

@@ -12,8 +12,6 @@
 // See the License for the specific language governing permissions and
 // limitations under the License.
 
-// Package v1alpha1 holds what the coordinator, its candidates and other programs must agree on: the names
-// this project writes into the Kubernetes API. It imports nothing but API types, so that anything may import it.
 package v1alpha1
 
 import coordinationv1 "k8s.io/api/coordination/v1"

@@ -79,6 +79,10 @@ func importsAgainst(rule importRule, folder, name string, source []byte) ([]find
 			}
 			continue
 		}
+		if modules, restricted := otherModules[folder]; restricted && !fromOneOf(modules, imported) {
+			findings = append(findings, finding{where, fmt.Sprintf("%s may not import %s, but only %s",
+				folder, imported, strings.Join(modules, " and "))})
+		}
 		if why := impure(imported); isPure(folder) && why != "" {
 			findings = append(findings, finding{where, fmt.Sprintf("%s is pure and may not import %s: %s", folder, imported, why)})
 		}
@@ -88,6 +92,12 @@ func importsAgainst(rule importRule, folder, name string, source []byte) ([]find
 
 func allowed(rule importRule, own string) bool {
 	return under(own, rule.of) || slices.ContainsFunc(rule.may, func(folder string) bool { return under(own, folder) })
+}
+
+// fromOneOf reports whether a package is of one of the modules, or of the standard library.
+func fromOneOf(modules []string, imported string) bool {
+	first, _, _ := strings.Cut(imported, "/")
+	return !strings.Contains(first, ".") || slices.ContainsFunc(modules, func(module string) bool { return under(imported, module) })
 }
 
 func isPure(folder string) bool {

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/hack/internal/manifests"
 	"github.com/lease-coordinator/coordinator/internal/coordinator"
 )
@@ -50,6 +51,7 @@ var renders = []struct {
 	{folder: "default", namespace: systemNamespace},
 	{folder: "default", options: manifests.Options{Components: []string{"prometheus"}, Image: "example.com/lease-coordinator:v1"}, namespace: systemNamespace},
 	{folder: "static-pod/rbac"},
+	{folder: "crd"},
 }
 
 // staticPod is used as it is.
@@ -125,7 +127,12 @@ func inconsistencies(where, namespace string, objects []runtime.Object) []findin
 			report("is no object: %v", err)
 			continue
 		}
-		if !strings.HasPrefix(accessor.GetName(), namePrefix) {
+		if object.GetObjectKind().GroupVersionKind().Kind == "CustomResourceDefinition" {
+			// The API says what it is called.
+			if !strings.HasSuffix(accessor.GetName(), "."+v1alpha1.Group) {
+				report("is not of group %s", v1alpha1.Group)
+			}
+		} else if !strings.HasPrefix(accessor.GetName(), namePrefix) {
 			report("does not begin with %s", namePrefix)
 		}
 		if got := accessor.GetNamespace(); got != "" && got != namespace {

@@ -44,32 +44,54 @@ type LeaseCandidate struct {
 }
 
 // LeaseCandidateSpec is what a candidate says of itself, and the ping that it answers. It has the fields, and the
-// rules, of coordination.k8s.io/v1beta1.
+// rules, of coordination.k8s.io/v1beta1 (k8s.io/kubernetes pkg/apis/coordination/validation), with the same words where
+// the schema can have them. test/e2e holds both kinds against each other.
+//
+// +kubebuilder:validation:XValidation:fieldPath=".binaryVersion",rule="!has(self.emulationVersion) || !isSemver(self.emulationVersion) || !isSemver(self.binaryVersion) || semver(self.binaryVersion).compareTo(semver(self.emulationVersion)) >= 0",message="must be greater than or equal to `emulationVersion`"
+// +kubebuilder:validation:XValidation:fieldPath=".emulationVersion",reason=FieldValueRequired,rule="self.strategy != 'OldestEmulationVersion' || has(self.emulationVersion) && isSemver(self.emulationVersion) && semver(self.emulationVersion).compareTo(semver('0.0.0')) != 0",message="must be specified when `strategy` is 'OldestEmulationVersion'"
 type LeaseCandidateSpec struct {
 	// leaseName is the name of the Lease, in the same namespace, that this candidate is for. It cannot be changed.
 	// +required
+	// +kubebuilder:validation:XValidation:reason=FieldValueRequired,rule="self != ''",message="must be specified"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	LeaseName string `json:"leaseName"`
 
 	// pingTime is when the coordinator last asked the candidate to renew. The candidate answers by moving renewTime.
+	// It is an RFC 3339 time with six digits after the second.
 	// +optional
+	// +nullable
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.,][0-9]{6}(Z|[+-]([01][0-9]|2[0-4]):([0-5][0-9]|60))$`
 	PingTime *metav1.MicroTime `json:"pingTime,omitempty"`
 
-	// renewTime is when the candidate last showed that it is alive.
+	// renewTime is when the candidate last showed that it is alive, an RFC 3339 time with six digits after the second.
 	// +optional
+	// +nullable
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.,][0-9]{6}(Z|[+-]([01][0-9]|2[0-4]):([0-5][0-9]|60))$`
 	RenewTime *metav1.MicroTime `json:"renewTime,omitempty"`
 
 	// binaryVersion is the version of the program, a semantic version without leading `v`.
 	// +required
+	// +kubebuilder:validation:XValidation:reason=FieldValueRequired,rule="self != ''",message="must be specified"
+	// +kubebuilder:validation:XValidation:rule="self == '' || isSemver(self)",message="must be a valid semantic version"
 	BinaryVersion string `json:"binaryVersion"`
 
 	// emulationVersion is the version that the program emulates, a semantic version without leading `v`. It must not be
 	// greater than binaryVersion, and be given when strategy is "OldestEmulationVersion".
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == '' || isSemver(self)",message="must be a valid semantic version"
 	EmulationVersion string `json:"emulationVersion,omitempty"`
 
 	// strategy is how the leader is to be chosen. If the candidates of a Lease differ, those with the highest
-	// binaryVersion decide.
+	// binaryVersion decide. A name without a prefix is Kubernetes' own: "OldestEmulationVersion". Others have a domain
+	// before them, as "lease-coordinator.dev/Sticky".
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:XValidation:reason=FieldValueRequired,rule="self != ''",message="must be specified"
+	// +kubebuilder:validation:XValidation:rule="self == '' || self == 'OldestEmulationVersion' || self.contains('/')",message="supported values without a prefix: \"OldestEmulationVersion\""
+	// +kubebuilder:validation:XValidation:rule="!self.contains('/') || !format.qualifiedName().validate(self).hasValue()",messageExpression="format.qualifiedName().validate(self).value()[0]"
 	Strategy coordinationv1.CoordinatedLeaseStrategy `json:"strategy"`
 }
 

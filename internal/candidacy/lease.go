@@ -66,8 +66,11 @@ type Registration struct {
 	// Known is false until it was looked for. Unserved is set if the API server serves no LeaseCandidates: then nothing
 	// but the fallback makes a leader.
 	Known, Exists, Unserved bool
-	Version                 uint64
-	Ping, Renewed           Stamp
+	// Kind is which of several kinds of object this is. Versions of different kinds say nothing about each other, nor does
+	// the last renewal of one about another.
+	Kind          string
+	Version       uint64
+	Ping, Renewed Stamp
 	// Current is set if versions, strategy, labels and owner are as configured.
 	Current bool
 	// Resigned is set if the candidate has marked itself as resigning, and Ineligible if somebody has marked it never

@@ -234,13 +234,13 @@ func (m *Machine) RegistrationWritten(outcome Outcome, after Registration, at In
 		m.registrationRetryAt = 0
 		switch why {
 		case Create, Update, Ack:
-			m.registered, m.registrationAt = true, at.Mono
 			m.seeRegistration(after, at.Mono)
+			m.registered, m.registrationAt = true, at.Mono
 		case Resign:
 			m.seeRegistration(after, at.Mono)
 		case Delete:
 			// The server does not say at which version it was deleted.
-			m.registration = Registration{Known: true, Version: max(m.registration.Version, after.Version)}
+			m.registration = Registration{Known: true, Kind: m.registration.Kind, Version: max(m.registration.Version, after.Version)}
 		}
 	} else {
 		// The watch shows what is there now.
@@ -369,12 +369,17 @@ func (m *Machine) claimRuns(now time.Duration) bool { return m.claimed && now < 
 
 func (m *Machine) seeRegistration(r Registration, now time.Duration) {
 	have := &m.registration
-	if have.Known && !have.Unserved && !r.Unserved &&
+	same := have.Known && !have.Unserved && have.Kind == r.Kind
+	if same && !r.Unserved &&
 		(r.Version < have.Version || r.Version == have.Version && r.Exists && !have.Exists) {
 		return
 	}
 	if r.Exists && r.Ping != 0 && r.Ping != have.Ping {
 		m.coordinatorSeen = now
+	}
+	if !same {
+		// Whatever is there was not renewed for a while.
+		m.registered = false
 	}
 	m.registration = r
 	m.registration.Known = true

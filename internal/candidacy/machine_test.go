@@ -319,3 +319,38 @@ func TestSpuriousEnd(t *testing.T) {
 		t.Errorf("got %v", effects)
 	}
 }
+
+// A server that turns to another kind of object, whose versions count from elsewhere, is believed; an object that is found
+// there was not renewed for a while; and what it says does not touch a term.
+func TestAnotherKind(t *testing.T) {
+	m := leading(t)
+	if got := kinds(m.SeeRegistration(Registration{Kind: "b", Version: 1}, instant(0))); !reflect.DeepEqual(got, []string{"Create"}) {
+		t.Errorf("another kind without an object: %v", got)
+	}
+	created := registered()
+	created.Kind, created.Version = "b", 2
+	if got := kinds(m.RegistrationWritten(Succeeded, created, instant(0))); len(got) > 0 {
+		t.Errorf("registered: %v", got)
+	}
+	older := Registration{Kind: "b", Version: 1}
+	if got := kinds(m.SeeRegistration(older, instant(0))); len(got) > 0 {
+		t.Errorf("what was before: %v", got)
+	}
+	back := registered()
+	if got := kinds(m.SeeRegistration(back, instant(0))); !reflect.DeepEqual(got, []string{"Ack"}) {
+		t.Errorf("back to an object that is there: %v", got)
+	}
+	back.Version++
+	if got := kinds(m.RegistrationWritten(Succeeded, back, instant(0))); len(got) > 0 {
+		t.Errorf("renewed: %v", got)
+	}
+	if got := kinds(m.SeeRegistration(Registration{Unserved: true}, instant(0))); len(got) > 0 {
+		t.Errorf("nothing is served: %v", got)
+	}
+	if got := kinds(m.SeeRegistration(registered(), instant(0))); !reflect.DeepEqual(got, []string{"Ack"}) {
+		t.Errorf("served again, with an object that is there: %v", got)
+	}
+	if _, _, leads := m.Leading(); !leads {
+		t.Error("it does not lead any more")
+	}
+}

@@ -71,7 +71,8 @@ type Spec struct {
 // left for the strategy to refuse, or reported in Warnings and treated as absent.
 //
 // Its node is that of the label kubernetes.io/hostname, or else the host in the name "<hostname>_<uuid>" that client-go
-// and the Kubernetes components give themselves; its zone is that of the label topology.kubernetes.io/zone.
+// and the Kubernetes components give themselves, or in "<hostname>-<uuid>", which pkg/candidate does; its zone is that of
+// the label topology.kubernetes.io/zone.
 func NewCandidate(meta metav1.Object, spec Spec) *Candidate {
 	c := &Candidate{
 		Namespace:       meta.GetNamespace(),
@@ -113,13 +114,14 @@ func NewCandidate(meta metav1.Object, spec Spec) *Candidate {
 	return c
 }
 
-// hostOf returns the host in "<hostname>_<uuid>", or "".
+// hostOf returns the host in "<hostname>_<uuid>" or "<hostname>-<uuid>", or "".
 func hostOf(name string) string {
-	host, id, found := strings.Cut(name, "_")
-	if !found || uuid.Validate(id) != nil {
+	const uuidLength = 36
+	end := len(name) - uuidLength - 1
+	if end < 1 || name[end] != '_' && name[end] != '-' || uuid.Validate(name[end+1:]) != nil {
 		return ""
 	}
-	return host
+	return name[:end]
 }
 
 func (c *Candidate) parsePriority(annotations map[string]string) {

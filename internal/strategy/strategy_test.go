@@ -353,6 +353,12 @@ func TestWhereCandidatesRun(t *testing.T) {
 		{"cp-1_" + id, nil, "cp-1"},
 		{"cp-1.example.com_" + id, nil, "cp-1.example.com"},
 		{"cp-1_" + id, map[string]string{corev1.LabelHostname: "node-7"}, "node-7"},
+		{"cp-1-" + id, nil, "cp-1"},
+		{"cp-1.example.com-" + id, nil, "cp-1.example.com"},
+		{"web-6d4cf56db6-x2x7f-" + id, nil, "web-6d4cf56db6-x2x7f"},
+		{"cp-1-" + id, map[string]string{corev1.LabelHostname: "node-7"}, "node-7"},
+		{"a_b_" + id, nil, "a_b"}, {"cp-1." + id, nil, ""}, {"cp-1" + id, nil, ""}, {id, nil, ""}, {"-" + id, nil, ""},
+		{"cp-1-" + id + "0", nil, ""}, {"cp-1-" + strings.ReplaceAll(id, "-", ""), nil, ""}, {"cp-1_{" + id[1:35] + "}", nil, ""},
 		{"cp-1", nil, ""}, {"cp-1_blue", nil, ""}, {"_" + id, nil, ""}, {"", nil, ""},
 	} {
 		c := NewCandidate(&metav1.ObjectMeta{Name: tt.name, Labels: tt.labels}, Spec{})

@@ -34,24 +34,10 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/internal/candidacy"
 )
 
-const candidateResource = "leasecandidates"
-
-// candidateKinds are the kinds of LeaseCandidate that this library writes, the preferred one first. All have the same
-// form, as far as it is written here.
-var candidateKinds = []schema.GroupVersionResource{
-	{Group: coordinationv1.GroupName, Version: "v1beta1", Resource: candidateResource},
-	{Group: coordinationv1.GroupName, Version: "v1alpha2", Resource: candidateResource},
-	{Group: v1alpha1.Group, Version: "v1alpha1", Resource: candidateResource},
-}
-
 var leaseResource = coordinationv1.SchemeGroupVersion.WithResource("leases")
-
-// errUnserved says that the API server serves no kind of LeaseCandidate.
-var errUnserved = errors.New("the API server serves no LeaseCandidate in coordination.k8s.io/v1beta1 or v1alpha2, nor in " + v1alpha1.Group + "/v1alpha1")
 
 // api is the connection to the API server: one client's own, with nothing of the caller's that could hold a renewal up.
 type api struct {
@@ -157,27 +143,6 @@ func (a *api) candidates(kind schema.GroupVersionResource) dynamic.ResourceInter
 	return a.dynamic.Resource(kind).Namespace(a.namespace)
 }
 
-// candidateKind asks the API server which kind of LeaseCandidate it serves; errUnserved if none.
-func (a *api) candidateKind(ctx context.Context) (schema.GroupVersionResource, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	for _, kind := range candidateKinds {
-		served, err := a.discovery.ServerResourcesForGroupVersionWithContext(ctx, kind.GroupVersion().String())
-		switch {
-		case apierrors.IsNotFound(err):
-			continue
-		case a.noted(err) != nil:
-			return schema.GroupVersionResource{}, fmt.Errorf("asking for the resources of %s: %w", kind.GroupVersion(), err)
-		}
-		for i := range served.APIResources {
-			if served.APIResources[i].Name == candidateResource {
-				return kind, nil
-			}
-		}
-	}
-	return schema.GroupVersionResource{}, errUnserved
-}
-
 func onlyThe(name string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 }
@@ -217,7 +182,7 @@ func outcomeOf(err error, missing candidacy.Outcome) candidacy.Outcome {
 		return candidacy.Succeeded
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return candidacy.Conflicted
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err) && !unserved(err):
 		return missing
 	}
 	return candidacy.Failed

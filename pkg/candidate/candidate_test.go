@@ -53,8 +53,8 @@ func TestFirstElection(t *testing.T) {
 		began := time.Now()
 		a := join(t, api, "a")
 		pass(time.Second)
-		// Discovery, list, create, appointment, take-up.
-		within(t, "the first election", a.only("starts").Sub(began), 6*time.Millisecond)
+		// Discovery of the group and of two versions, list, create, appointment, take-up.
+		within(t, "the first election", a.only("starts").Sub(began), 8*time.Millisecond)
 		term, ok := a.Term()
 		if !ok || !term.Valid() || term.Token == "" || term.Transitions != 1 || term != a.terms()[0] {
 			t.Errorf("term %+v, %t; Lead's was %+v", term, ok, a.terms())
@@ -697,28 +697,29 @@ func TestFallbackAfterCrash(t *testing.T) {
 }
 
 func TestServedLater(t *testing.T) {
-	for _, kind := range []string{"coordination.k8s.io/v1beta1", "coordination.k8s.io/v1alpha2", "lease-coordinator.dev/v1alpha1"} {
+	for kind, resource := range map[string]string{
+		"coordination.k8s.io/v1beta1":    candidateResource,
+		"coordination.k8s.io/v1alpha2":   candidateResource,
+		"lease-coordinator.dev/v1alpha1": ourResource,
+	} {
 		t.Run(kind, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, api *fakeAPI) {
 				api.served = map[string]bool{}
 				a := join(t, api, "a")
 				pass(10 * time.Minute)
-				if got := count(api.asked(time.Now().Add(-9 * time.Minute))); got["GET "] > 3*9 {
+				if got := count(api.asked(time.Now().Add(-9 * time.Minute))); got["GET "] > 3*9 || got["LIST "+resource] > 0 {
 					t.Errorf("requests: %v", got)
 				}
 				api.mu.Lock()
 				api.served[kind] = true
 				api.mu.Unlock()
 				pass(2 * time.Minute)
-				candidate := api.get(candidateResource, "a")
+				candidate := api.get(resource, "a")
 				if candidate == nil || candidate["apiVersion"] != kind {
-					t.Fatalf("candidate %v", candidate)
+					t.Errorf("candidate %v", candidate)
 				}
 				// And gone again.
-				api.mu.Lock()
-				api.served = map[string]bool{}
-				api.mu.Unlock()
-				api.endWatches()
+				api.serveOnly()
 				pass(2 * time.Minute)
 				if err := a.end(); err != nil {
 					t.Error(err)

@@ -26,7 +26,6 @@ import (
 
 	"github.com/blang/semver/v4"
 	"github.com/go-logr/logr"
-	"github.com/google/uuid"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -68,8 +67,11 @@ type Config struct {
 	Namespace, LeaseName string
 
 	// Identity is the holder identity, and the name of the LeaseCandidate. At most 253 characters out of letters, digits,
-	// "-", "_" and ".". No two processes may use the same at the same time; a process that is started again may use the
-	// identity of its predecessor. Default: "<hostname>_<random UUID>", a new one for each Candidate.
+	// "-", "_" and ".". To register on API servers that serve no LeaseCandidates but those of lease-coordinator.dev, it must
+	// be a DNS-1123 subdomain: lower case letters, digits, "-" and ".", with a letter or digit at both ends and beside each
+	// "."; where it is not, the candidate says so in its log, and takes part by FallbackAfter alone. No two processes may
+	// use the same at the same time; a process that is started again may use the identity of its predecessor.
+	// Default: "<hostname>-<random UUID>", a new one for each Candidate, with the hostname made a DNS-1123 subdomain.
 	Identity string
 
 	// BinaryVersion is the version of the program, EmulationVersion the version as which it behaves: semantic versions,
@@ -164,7 +166,7 @@ func (c Config) complete() (Config, error) {
 		if err != nil {
 			fault("Identity is required, since the host has no name: %w", err)
 		}
-		c.Identity = host + "_" + uuid.NewString()
+		c.Identity = defaultIdentity(host)
 	}
 	// What kube-apiserver asks of a LeaseCandidate's name.
 	for _, message := range validation.IsConfigMapKey(c.Identity) {

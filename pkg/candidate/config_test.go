@@ -20,7 +20,12 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
+	"pgregory.net/rapid"
+
+	"github.com/lease-coordinator/coordinator/internal/strategy"
 )
 
 func valid() Config {
@@ -47,7 +52,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Identity() == other.Identity() || !strings.Contains(c.Identity(), "_") {
+	if c.Identity() == other.Identity() || len(validation.IsDNS1123Subdomain(c.Identity())) > 0 {
 		t.Errorf("identities %q and %q", c.Identity(), other.Identity())
 	}
 }
@@ -164,4 +169,54 @@ func TestPodOwner(t *testing.T) {
 			t.Errorf("%s: owner %v", test.name, got)
 		}
 	}
+}
+
+// The default identity can be the name of every kind of LeaseCandidate, and the coordinator finds the host in it.
+func TestDefaultIdentity(t *testing.T) {
+	nodeOf := func(name string) string {
+		return strategy.NewCandidate(&metav1.ObjectMeta{Name: name}, strategy.Spec{}).Node
+	}
+	for _, test := range []struct{ host, want string }{
+		{"node-1", "node-1"},
+		{"web-6d4cf56db6-x2x7f", "web-6d4cf56db6-x2x7f"},
+		{"ip-10-0-0-1.eu-central-1.compute.internal", "ip-10-0-0-1.eu-central-1.compute.internal"},
+		{"Johns-MacBook.local", "johns-macbook.local"},
+		{"build_host", "build-host"},
+		{"_x_", "x"},
+		{"a..b", "a.b"},
+		{"a-.-b", "a.b"},
+		{".a.", "a"},
+		{"büro", "b-ro"},
+		{"büro\xff", "b-ro"},
+		{"", ""}, {"...", ""}, {"___", ""}, {"局", ""},
+		{strings.Repeat("a", 216), strings.Repeat("a", 216)},
+		{strings.Repeat("a", 217), strings.Repeat("a", 216)},
+		{strings.Repeat("a", 215) + ".b", strings.Repeat("a", 215)},
+	} {
+		if got := nodeOf(defaultIdentity(test.host)); got != test.want {
+			t.Errorf("%q: host %q, want %q", test.host, got, test.want)
+		}
+	}
+	fit := func(t *rapid.T, host string) {
+		identity := defaultIdentity(host)
+		for _, faults := range [][]string{validation.IsDNS1123Subdomain(identity), validation.IsConfigMapKey(identity)} {
+			if len(faults) > 0 {
+				t.Errorf("%q: identity %q: %v", host, identity, faults)
+			}
+		}
+		if other := defaultIdentity(host); other == identity {
+			t.Errorf("%q: twice %q", host, identity)
+		}
+		if want := subdomainOf(host, 216); nodeOf(identity) != want {
+			t.Errorf("%q: host %q, want %q", host, nodeOf(identity), want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) { fit(t, rapid.String().Draw(t, "host")) })
+	rapid.Check(t, func(t *rapid.T) {
+		host := rapid.StringMatching(`[A-Za-z0-9._-]{0,300}`).Draw(t, "host")
+		fit(t, host)
+		if len(host) <= 216 && len(validation.IsDNS1123Subdomain(host)) == 0 && subdomainOf(host, 216) != host {
+			t.Errorf("%q, a valid name, became %q", host, subdomainOf(host, 216))
+		}
+	})
 }

@@ -28,6 +28,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 )
 
 // fakeAPI is an API server in memory: LIST, WATCH, PATCH, POST and DELETE of Leases and LeaseCandidates, with
@@ -40,7 +44,7 @@ type fakeAPI struct {
 	objects map[string]map[string]object
 	history []change
 	watches []*fakeWatch
-	// served are the group versions that serve LeaseCandidates.
+	// served are the group versions that serve LeaseCandidates. Those of one group show the same objects.
 	served map[string]bool
 	// drops says that Leases have no strategy and preferredHolder.
 	drops    bool
@@ -53,6 +57,20 @@ type fakeAPI struct {
 }
 
 type object = map[string]any
+
+// ourResource is what LeaseCandidates of our group are called here. Those of the server's own are candidateResource.
+const ourResource = candidateResource + "." + v1alpha1.Group
+
+// resourceOf is what the resource of a request's path is called here.
+func resourceOf(path []string) string {
+	switch {
+	case len(path) < 6:
+		return ""
+	case path[1] == v1alpha1.Group:
+		return path[5] + "." + path[1]
+	}
+	return path[5]
+}
 
 type change struct {
 	kind, resource, name string
@@ -83,7 +101,7 @@ type fault struct {
 func newFakeAPI() *fakeAPI {
 	return &fakeAPI{
 		version: 1000, latency: time.Millisecond,
-		objects: map[string]map[string]object{"leases": {}, candidateResource: {}},
+		objects: map[string]map[string]object{"leases": {}, candidateResource: {}, ourResource: {}},
 		served:  map[string]bool{"coordination.k8s.io/v1beta1": true},
 	}
 }
@@ -99,9 +117,7 @@ func (a *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	asked := request{at: time.Now(), verb: r.Method, agent: r.UserAgent(), body: string(body)}
-	if len(path) >= 6 {
-		asked.resource = path[5]
-	}
+	asked.resource = resourceOf(path)
 	if len(path) >= 7 {
 		asked.name = path[6]
 	}
@@ -168,22 +184,32 @@ func refusal(r *http.Request, code int, reason string) *http.Response {
 func (a *fakeAPI) serve(r *http.Request, path []string, body []byte) *http.Response {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	const leases = "coordination.k8s.io/v1"
+	if len(path) == 2 {
+		return a.group(r, path[1], leases)
+	}
 	gv := path[1] + "/" + path[2]
 	if len(path) == 3 {
-		if !a.served[gv] {
-			return refusal(r, 404, "NotFound")
+		resources := []any{}
+		if a.served[gv] {
+			resources = append(resources, object{"name": candidateResource, "namespaced": true, "kind": "LeaseCandidate", "verbs": []string{"list"}})
 		}
-		return answer(r, 200, object{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": gv, "resources": []any{
-			object{"name": candidateResource, "namespaced": true, "kind": "LeaseCandidate", "verbs": []string{"list"}}}})
+		if gv == leases {
+			resources = append(resources, object{"name": "leases", "namespaced": true, "kind": "Lease", "verbs": []string{"list"}})
+		}
+		if len(resources) == 0 {
+			return unknown(r)
+		}
+		return answer(r, 200, object{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": gv, "resources": resources})
 	}
-	resource, name := path[5], ""
+	resource, name := resourceOf(path), ""
 	if len(path) > 6 {
 		name = path[6]
 	}
-	if resource == candidateResource && !a.served[gv] || resource == "leases" && gv != "coordination.k8s.io/v1" {
-		return refusal(r, 404, "NotFound")
+	if resource != "leases" && !a.served[gv] || resource == "leases" && gv != leases {
+		return unknown(r)
 	}
-	kind := map[string]string{"leases": "Lease", candidateResource: "LeaseCandidate"}[resource]
+	kind := map[string]string{"leases": "Lease", candidateResource: "LeaseCandidate", ourResource: "LeaseCandidate"}[resource]
 	there := a.objects[resource][name]
 	switch r.Method {
 	case http.MethodGet:
@@ -203,6 +229,9 @@ func (a *fakeAPI) serve(r *http.Request, path []string, body []byte) *http.Respo
 			return refusal(r, 400, "BadRequest")
 		}
 		name, _ = meta(obj)["name"].(string)
+		if resource == ourResource && len(validation.IsDNS1123Subdomain(name)) > 0 {
+			return refusal(r, 422, "Invalid")
+		}
 		if a.objects[resource][name] != nil {
 			return refusal(r, 409, "AlreadyExists")
 		}
@@ -242,6 +271,44 @@ func (a *fakeAPI) serve(r *http.Request, path []string, body []byte) *http.Respo
 		return answer(r, 200, object{"kind": "Status", "apiVersion": "v1", "status": "Success"})
 	}
 	return refusal(r, 405, "MethodNotAllowed")
+}
+
+// group answers which versions of a group there are, in no order that means anything.
+func (a *fakeAPI) group(r *http.Request, group, always string) *http.Response {
+	versions := []any{}
+	for gv := range a.served {
+		if g, v, _ := strings.Cut(gv, "/"); g == group && a.served[gv] && gv != always {
+			versions = append(versions, object{"groupVersion": gv, "version": v})
+		}
+	}
+	if g, v, _ := strings.Cut(always, "/"); g == group {
+		versions = append(versions, object{"groupVersion": always, "version": v})
+	}
+	if len(versions) == 0 {
+		return unknown(r)
+	}
+	return answer(r, 200, object{"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": versions})
+}
+
+// unknown is what kube-apiserver says to a path that it does not have. It is no Status.
+func unknown(r *http.Request) *http.Response {
+	response := answer(r, 404, nil)
+	const text = "404 page not found\n"
+	response.Header.Set("Content-Type", "text/plain; charset=utf-8")
+	response.Body, response.ContentLength = io.NopCloser(strings.NewReader(text)), int64(len(text))
+	return response
+}
+
+// serveOnly has the server serve those group versions of LeaseCandidates, and no others. Watches end, as they do when a
+// kube-apiserver is restarted with other flags.
+func (a *fakeAPI) serveOnly(versions ...string) {
+	a.mu.Lock()
+	a.served = map[string]bool{}
+	for _, gv := range versions {
+		a.served[gv] = true
+	}
+	a.mu.Unlock()
+	a.endWatches()
 }
 
 func meta(o object) object { return child(o, "metadata") }
@@ -473,8 +540,11 @@ func (a *fakeAPI) editLocked(resource, name string, f func(object)) {
 	if obj == nil {
 		kind = "ADDED"
 		obj = object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": object{"name": name, "uid": fmt.Sprintf("uid-%d", a.version+1)}}
-		if resource == candidateResource {
+		switch resource {
+		case candidateResource:
 			obj["apiVersion"], obj["kind"] = "coordination.k8s.io/v1beta1", "LeaseCandidate"
+		case ourResource:
+			obj["apiVersion"], obj["kind"] = v1alpha1.SchemeGroupVersion.String(), "LeaseCandidate"
 		}
 	}
 	obj = clone(obj)

@@ -40,6 +40,8 @@ type follower struct {
 	see func(obj *unstructured.Unstructured, version uint64)
 	// complain is told what went wrong, and nil when it no longer does.
 	complain func(error)
+	// again, if set, is asked after each reading but the first whether to go on; run returns its error.
+	again func() error
 	// renew, when sent to, has it begin anew.
 	renew <-chan struct{}
 	// retry is the longest time between attempts.
@@ -49,11 +51,17 @@ type follower struct {
 // run follows the object until ctx ends, or the API server refuses to show such objects at all.
 func (f *follower) run(ctx context.Context) error {
 	pause := f.retry / 4
-	for {
+	for first := true; ; {
 		version, err := f.list(ctx)
 		if err == nil {
 			f.complain(nil)
 			pause = f.retry / 4
+			if !first && f.again != nil {
+				if err := f.again(); err != nil {
+					return err
+				}
+			}
+			first = false
 			err = f.watch(ctx, version)
 		}
 		switch {

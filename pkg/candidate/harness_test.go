@@ -318,8 +318,11 @@ func (a *fakeAPI) coordinateOnce() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	best := ""
-	for _, name := range slices.Sorted(maps.Keys(a.objects[candidateResource])) {
-		if _, marked := child(meta(clone(a.objects[candidateResource][name])), "annotations")[v1alpha1.IneligibleAnnotation]; !marked {
+	// The kinds are side by side, and one candidate may be of both.
+	candidates := maps.Clone(a.objects[ourResource])
+	maps.Copy(candidates, a.objects[candidateResource])
+	for _, name := range slices.Sorted(maps.Keys(candidates)) {
+		if _, marked := child(meta(clone(candidates[name])), "annotations")[v1alpha1.IneligibleAnnotation]; !marked {
 			best = name
 			break
 		}
@@ -327,7 +330,7 @@ func (a *fakeAPI) coordinateOnce() {
 	if best == "" {
 		return
 	}
-	name, _ := spec(clone(a.objects[candidateResource][best]))["leaseName"].(string)
+	name, _ := spec(clone(candidates[best]))["leaseName"].(string)
 	lease := a.objects["leases"][name]
 	var holder, preferred string
 	if lease != nil {

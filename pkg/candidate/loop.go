@@ -64,13 +64,16 @@ type loop struct {
 	object        *unstructured.Unstructured
 	objectVersion uint64
 	written       types.UID
-	leaseNews     freshness
-	objectNews    freshness
-	renewLease    chan struct{}
-	renewObject   chan struct{}
-	nominated     chan struct{}
-	holders       chan string
-	trouble       *trouble
+	// former are kinds of which there may still be an object, and removing says that one is being removed.
+	former      []schema.GroupVersionResource
+	removing    bool
+	leaseNews   freshness
+	objectNews  freshness
+	renewLease  chan struct{}
+	renewObject chan struct{}
+	nominated   chan struct{}
+	holders     chan string
+	trouble     *trouble
 	// refusals counts the writes to the candidate in a row that the API server refused.
 	refusals int
 	// at is the moment of the input that is being dealt with, and claimedAt that before the last successful claim.
@@ -124,6 +127,7 @@ func (l *loop) run(ctx context.Context) error {
 		l.beat()
 		for _, e := range effects {
 			if _, done := e.(candidacy.Done); done {
+				l.removeFormer()
 				l.log.Info("The candidacy has ended")
 				return l.lead
 			}

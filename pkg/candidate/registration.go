@@ -53,8 +53,8 @@ func podOwner(getenv func(string) string, namespace string) *metav1.OwnerReferen
 }
 
 // from returns what the state machine needs of the object. nil stands for none.
-func (r *registration) from(obj *unstructured.Unstructured, version uint64) (candidacy.Registration, error) {
-	seen := candidacy.Registration{Known: true, Version: version}
+func (r *registration) from(kind schema.GroupVersionResource, obj *unstructured.Unstructured, version uint64) (candidacy.Registration, error) {
+	seen := candidacy.Registration{Known: true, Kind: kind.Group, Version: version}
 	if obj == nil {
 		return seen, nil
 	}
@@ -164,15 +164,6 @@ func (a *api) writeRegistration(ctx context.Context, r *registration, kind schem
 	create := func() (*unstructured.Unstructured, error) {
 		return candidates.Create(ctx, r.object(kind, w.Renewed), metav1.CreateOptions{})
 	}
-	// The UID keeps it from hitting the object of a successor that uses the same identity. One that is gone, or another's,
-	// is as good as removed.
-	remove := func(uid types.UID) error {
-		err := candidates.Delete(ctx, r.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			return nil
-		}
-		return err
-	}
 	if w.Why == candidacy.Create {
 		return create()
 	}
@@ -184,7 +175,7 @@ func (a *api) writeRegistration(ctx context.Context, r *registration, kind schem
 	case candidacy.Update:
 		if lease, _, _ := unstructured.NestedString(seen.Object, "spec", "leaseName"); lease != r.lease {
 			// A former process of this name was a candidate for another lease, and that cannot be changed.
-			if err := remove(seen.GetUID()); err != nil {
+			if err := a.remove(ctx, kind, r.name, seen.GetUID()); err != nil {
 				return nil, err
 			}
 			return create()
@@ -206,7 +197,7 @@ func (a *api) writeRegistration(ctx context.Context, r *registration, kind schem
 		if written == "" {
 			written = seen.GetUID()
 		}
-		return nil, remove(written)
+		return nil, a.remove(ctx, kind, r.name, written)
 	}
 	return nil, fmt.Errorf("writing candidate %s: %q is not known", r.name, w.Why)
 }

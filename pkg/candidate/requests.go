@@ -123,52 +123,21 @@ func (l *loop) followLease() {
 	}
 }
 
-func (l *loop) followRegistration() {
-	complain := func(err error) { l.trouble.report(l.base, "following the candidate", err) }
-	for l.base.Err() == nil {
-		kind, err := l.c.api.candidateKind(l.base)
-		if err == nil {
-			f := follower{
-				api: l.c.api, of: l.c.api.candidates(kind), name: l.c.config.Identity, renew: l.renewObject, retry: l.c.config.RetryPeriod,
-				complain: complain,
-				see: func(obj *unstructured.Unstructured, version uint64) {
-					l.seeRegistration(kind, obj, version)
-				},
-			}
-			err = f.run(l.base)
-		}
-		complain(err)
-		pause := l.c.config.RetryPeriod
-		switch {
-		case apierrors.IsNotFound(err), errors.Is(err, errUnserved):
-			l.unserved()
-			pause = lookAgain
-		case apierrors.IsForbidden(err):
-			// As good as not served, until somebody grants it.
-			l.unserved()
-			pause = min(lookAgain, 5*pause)
-		}
-		if sleep(l.base, jitter(pause)) != nil {
-			return
-		}
-	}
-}
-
 func (l *loop) unserved() {
 	l.post(func(at candidacy.Instant) []candidacy.Effect {
 		l.object = nil
-		return l.machine.SeeRegistration(candidacy.Registration{Known: true, Unserved: true, Version: l.objectVersion}, at)
+		return l.machine.SeeRegistration(candidacy.Registration{Known: true, Unserved: true, Kind: l.kind.Group, Version: l.objectVersion}, at)
 	})
 }
 
 func (l *loop) seeRegistration(kind schema.GroupVersionResource, obj *unstructured.Unstructured, version uint64) {
-	seen, err := l.c.registration.from(obj, version)
+	seen, err := l.c.registration.from(kind, obj, version)
 	l.trouble.report(l.base, "reading the candidate", err)
 	if err != nil {
 		return
 	}
 	l.post(func(at candidacy.Instant) []candidacy.Effect {
-		l.kind = kind
+		l.turnTo(kind)
 		l.objectNews.show(version, at.Mono)
 		l.remember(obj, version)
 		return l.machine.SeeRegistration(seen, at)
@@ -192,7 +161,7 @@ func (l *loop) writeRegistration(w candidacy.WriteRegistration) {
 			version, err = parseObjectVersion(obj.GetResourceVersion())
 		}
 		if err == nil {
-			after, err = l.c.registration.from(obj, version)
+			after, err = l.c.registration.from(kind, obj, version)
 		}
 		outcome := outcomeOf(err, candidacy.Conflicted)
 		if w.Why == candidacy.Resign && outcome == candidacy.Succeeded {
@@ -213,6 +182,9 @@ func (l *loop) writeRegistration(w candidacy.WriteRegistration) {
 				l.refusals = 0
 			}
 			switch {
+			case kind.Group != l.kind.Group:
+				// The candidate has turned to another kind meanwhile, and this is no news of the object there.
+				return l.machine.RegistrationWritten(candidacy.Failed, candidacy.Registration{}, at)
 			case outcome != candidacy.Succeeded:
 				// What is there now is news.
 				poke(l.renewObject)
@@ -220,6 +192,7 @@ func (l *loop) writeRegistration(w candidacy.WriteRegistration) {
 				l.written = obj.GetUID()
 				l.objectNews.learn(version, at.Mono)
 				l.remember(obj, version)
+				l.leaveFormer()
 			default:
 				l.remember(nil, version)
 			}

@@ -54,7 +54,7 @@ func main() {
 	flag.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file")
 	flag.StringVar(&config.Namespace, "namespace", "default", "namespace of the Lease")
 	flag.StringVar(&config.LeaseName, "lease", "", "name of the Lease")
-	flag.StringVar(&config.Identity, "name", "", "holder identity (default <hostname>_<uuid>)")
+	flag.StringVar(&config.Identity, "name", "", "holder identity (default <hostname>-<uuid>)")
 	flag.StringVar(&config.BinaryVersion, "binary-version", "1.37.0", "binary version to register")
 	flag.StringVar(&config.EmulationVersion, "emulation-version", "", "emulation version to register (default: the binary version)")
 	flag.StringVar(&strategy, "strategy", "", "strategy to register (default OldestEmulationVersion)")

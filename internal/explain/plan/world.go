@@ -23,6 +23,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -212,9 +213,11 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// baseOf returns what a candidate and its successors are called after: client-go's names are "<host>_<uuid>".
+// baseOf returns what a candidate and its successors are called after: client-go's names are "<host>_<uuid>",
+// pkg/candidate's "<host>-<uuid>".
 func baseOf(c *strategy.Candidate) string {
-	if c.Node != "" && strings.HasPrefix(c.Name, c.Node+"_") {
+	rest, found := strings.CutPrefix(c.Name, c.Node)
+	if c.Node != "" && found && (strings.HasPrefix(rest, "_") || strings.HasPrefix(rest, "-") && uuid.Validate(rest[1:]) == nil) {
 		return c.Node
 	}
 	return c.Name

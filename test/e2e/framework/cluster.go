@@ -295,7 +295,7 @@ func (c *Cluster) CreateNamespace(ctx context.Context, prefix string) (string, e
 func (c *Cluster) createRoles(ctx context.Context) error {
 	rules := []rbacv1.PolicyRule{
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leasecandidates"}, Verbs: []string{"get", "list", "watch", "create", "update"}},
+		{APIGroups: []string{"coordination.k8s.io", "lease-coordinator.dev"}, Resources: []string{"leasecandidates"}, Verbs: []string{"get", "list", "watch", "create", "update"}},
 	}
 	rbac := c.Clientset().RbacV1()
 	if _, err := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{

@@ -12,7 +12,9 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-FROM --platform=$BUILDPLATFORM golang:1.26 AS build
+# Releases are built with this version of Go, outside of the image too: the Makefile reads it here. A tag, not a digest:
+# the compiler's output is what counts, and `make reproduce` checks that.
+FROM --platform=$BUILDPLATFORM golang:1.26.8 AS build
 ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION=v0.0.0-unknown
@@ -20,14 +22,21 @@ WORKDIR /src
 # Before the sources, so that a change of these alone downloads again.
 COPY go.mod go.sum ./
 RUN go mod download
+COPY hack/build.sh hack/
 COPY api/ api/
 COPY cmd/ cmd/
 COPY internal/ internal/
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
-    -ldflags "-s -w -X github.com/lease-coordinator/coordinator/internal/coordinator.version=$VERSION" \
-    -o /coordinator ./cmd/coordinator
+RUN GOOS=$TARGETOS GOARCH=$TARGETARCH VERSION=$VERSION hack/build.sh /coordinator
 
-FROM gcr.io/distroless/static:nonroot
+# Nothing else: the binary is static, and takes the cluster's CA from its service account or kubeconfig. hack/release
+# reads what follows, to make the same image without a daemon.
+FROM scratch
+ARG VERSION=v0.0.0-unknown
+LABEL org.opencontainers.image.title="lease-coordinator"
+LABEL org.opencontainers.image.description="Coordinated leader election for Kubernetes: names the best leader, not the first"
+LABEL org.opencontainers.image.source="https://github.com/lease-coordinator/coordinator"
+LABEL org.opencontainers.image.licenses="Apache-2.0"
+LABEL org.opencontainers.image.version="$VERSION"
 COPY --from=build /coordinator /coordinator
 # By number: the kubelet cannot see from a name that it is not root.
 USER 65532:65532

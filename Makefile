@@ -30,8 +30,9 @@ VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo 
 STATICCHECK = $(shell $(GO) tool -n honnef.co/go/tools/cmd/staticcheck)
 CONTROLLER_GEN = $(GO) tool sigs.k8s.io/controller-tools/cmd/controller-gen
 
-# hack/controlplane is a module of its own, which ./... does not reach.
+# Modules of their own, which ./... does not reach.
 CONTROLPLANE := hack/controlplane
+RELEASE := hack/release
 
 # How long make test-e2e and make fuzz may take, and what they run. End-to-end tests mostly wait for leases to run
 # out, so many more of them than there are cores run at once.
@@ -84,8 +85,17 @@ bench: controlplane ## Measure candidates of the library beside plain client-go 
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/coordinator, static and with its version in it.
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X $(MODULE)/internal/coordinator.version=$(VERSION)' -o bin/coordinator ./cmd/coordinator
+build: ## Build bin/coordinator, static and with its version in it, for this machine or GOOS= and GOARCH=.
+	@GO=$(GO) VERSION=$(VERSION) hack/build.sh bin/coordinator
+
+.PHONY: release
+release: ## Build what a release has into bin/release: binaries for ARCHES="amd64 arm64", SBOMs, image, checksums.
+	@rm -rf bin/release
+	@GO=$(GO) VERSION=$(VERSION) hack/release.sh bin/release && cat bin/release/sha256sums
+
+.PHONY: reproduce
+reproduce: ## Make a release twice, once with an empty build cache, and compare them bit for bit; minutes.
+	@GO=$(GO) VERSION=$(VERSION) hack/reproduce.sh
 
 .PHONY: controlplane
 controlplane: ## Build etcd and the Kubernetes components that tests and demo run on (once; minutes when cold).
@@ -95,6 +105,11 @@ controlplane: ## Build etcd and the Kubernetes components that tests and demo ru
 docker-build: ## Build the container image IMG=registry/name:tag.
 	$(need-img)
 	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) -t $(IMG) .
+
+.PHONY: docker-buildx
+docker-buildx: ## Build and push the container image IMG=registry/name:tag for linux/amd64 and linux/arm64.
+	$(need-img)
+	$(CONTAINER_TOOL) buildx build --platform=linux/amd64,linux/arm64 --build-arg VERSION=$(VERSION) -t $(IMG) --push .
 
 .PHONY: docker-push
 docker-push: ## Push the container image IMG=registry/name:tag.
@@ -120,6 +135,7 @@ test: ## Run all tests: make controlplane, then test-unit, then test-e2e.
 test-unit: ## Run the unit tests with the race detector; they need nothing but Go and a C compiler.
 	packages=$$($(GO) list ./... | grep -v '/test/e2e') && $(GO) test -race $$packages
 	$(GO) test -C $(CONTROLPLANE) -race ./...
+	$(GO) test -C $(RELEASE) -race ./...
 
 .PHONY: test-e2e
 test-e2e: controlplane ## Run the end-to-end tests: all, or those that match RUN=regexp, within E2E_TIMEOUT=30m.
@@ -188,15 +204,17 @@ verify-format: ## Check that gofmt has nothing to change.
 verify-vet: ## Run go vet.
 	$(GO) vet ./...
 	$(GO) -C $(CONTROLPLANE) vet ./...
+	$(GO) -C $(RELEASE) vet ./...
 
 .PHONY: verify-lint
 verify-lint: ## Run staticcheck.
-	staticcheck=$(STATICCHECK) && "$$staticcheck" ./... && cd $(CONTROLPLANE) && "$$staticcheck" ./...
+	staticcheck=$(STATICCHECK) && "$$staticcheck" ./... && (cd $(CONTROLPLANE) && "$$staticcheck" ./...) && cd $(RELEASE) && "$$staticcheck" ./...
 
 .PHONY: verify-modules
 verify-modules: ## Check that go.mod and go.sum are tidy.
 	$(GO) mod tidy -diff
 	$(GO) -C $(CONTROLPLANE) mod tidy -diff
+	$(GO) -C $(RELEASE) mod tidy -diff
 
 .PHONY: verify-generated
 verify-generated: ## Check that generated files are up to date.

@@ -140,11 +140,15 @@ func (t *tree) read(name string) ([]byte, error) { return os.ReadFile(t.path(nam
 func (t *tree) goFiles(want func(name string) bool) map[string][]string {
 	byFolder := map[string][]string{}
 	for _, name := range t.files {
-		if path.Ext(name) == ".go" && !under(name, "hack/controlplane") && !inTestdata(name) && want(name) {
+		if path.Ext(name) == ".go" && !inOwnModule(name) && !inTestdata(name) && want(name) {
 			byFolder[path.Dir(name)] = append(byFolder[path.Dir(name)], name)
 		}
 	}
 	return byFolder
+}
+
+func inOwnModule(name string) bool {
+	return slices.ContainsFunc(ownModules, func(folder string) bool { return under(name, folder) })
 }
 
 func isTest(name string) bool { return strings.HasSuffix(name, "_test.go") }

@@ -78,6 +78,9 @@ var otherModules = map[string][]string{
 	"api/v1alpha1": {"k8s.io/api", "k8s.io/apimachinery"},
 }
 
+// ownModules are folders with a go.mod of their own. The compiler keeps their packages and this module's apart.
+var ownModules = []string{"hack/controlplane", "hack/release"}
+
 // purePackages compute: snapshot in, decision out. They own no client, clock, random source or goroutine, which
 // is what lets the controller, the simulation and an explanation run the very same code. Their test files are free.
 var purePackages = []string{

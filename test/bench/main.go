@@ -95,7 +95,7 @@ func (b *bench) run(ctx context.Context, out string) (err error) {
 	say := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	began := time.Now()
 	say("building")
-	binary, err := framework.BuildCoordinatorWithoutRace(ctx)
+	binary, err := framework.BuildShippedCoordinator(ctx, framework.ShippedVersion)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ const (
 // playground leaves a control plane running, with the coordinator and three candidates, until it is interrupted.
 func playground(ctx context.Context, s *screen) error {
 	s.sayIn(dim, 0, "building the coordinator")
-	binary, err := framework.BuildCoordinatorWithoutRace(ctx)
+	binary, err := framework.BuildShippedCoordinator(ctx, framework.ShippedVersion)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func showUpgrade(ctx context.Context, s *screen) error {
 		"oldest kube-apiserver. Ctrl-C ends it and leaves nothing behind.",
 		"")
 	s.sayIn(dim, 0, "building the coordinator")
-	binary, err := framework.BuildCoordinatorWithoutRace(ctx)
+	binary, err := framework.BuildShippedCoordinator(ctx, framework.ShippedVersion)
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func run(ctx context.Context, n int, out string) (err error) {
 		return err
 	}
 	say("building the coordinator")
-	binary, err := framework.BuildCoordinatorWithoutRace(ctx)
+	binary, err := framework.BuildShippedCoordinator(ctx, framework.ShippedVersion)
 	if err != nil {
 		return err
 	}

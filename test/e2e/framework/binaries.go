@@ -147,10 +147,24 @@ func BuildCoordinator(ctx context.Context) (string, error) {
 	return build(ctx, "cmd/coordinator", true)
 }
 
-// BuildCoordinatorWithoutRace is BuildCoordinator as it is shipped, for
-// measuring memory and CPU use: the race detector multiplies both.
-func BuildCoordinatorWithoutRace(ctx context.Context) (string, error) {
-	return build(ctx, "cmd/coordinator", false)
+// ShippedVersion is the version that BuildShippedCoordinator stamps by default.
+const ShippedVersion = "v0.0.0-e2e"
+
+// BuildShippedCoordinator is BuildCoordinator as it is shipped, static and
+// without the race detector, and says that it is that version. It is for
+// measuring memory and CPU use, which the race detector multiplies, and for
+// tests of what is shipped.
+func BuildShippedCoordinator(ctx context.Context, version string) (string, error) {
+	root, err := RepositoryRoot()
+	if err != nil {
+		return "", err
+	}
+	return buildOnce("coordinator-"+version, func(out string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, filepath.Join(root, "hack", "build.sh"), out)
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), "VERSION="+version)
+		return cmd
+	})
 }
 
 // BuildCandidate builds test/candidate, once per test run, and returns its path.
@@ -174,10 +188,6 @@ func BuildFootprint(ctx context.Context) (string, error) {
 }
 
 func build(ctx context.Context, pkg string, race bool) (string, error) {
-	sb, err := theSandbox()
-	if err != nil {
-		return "", err
-	}
 	root, err := RepositoryRoot()
 	if err != nil {
 		return "", err
@@ -188,8 +198,19 @@ func build(ctx context.Context, pkg string, race bool) (string, error) {
 		args = append(args, "-race")
 		name += "-race"
 	}
-	out := filepath.Join(sb.dir, "bin", name)
+	return buildOnce(name, func(out string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, "go", append(args, "-o", out, "./"+pkg)...)
+		cmd.Dir = root
+		return cmd
+	})
+}
 
+// buildOnce runs the command that builds the file of that name, unless that was done already, and returns its path.
+func buildOnce(name string, command func(out string) *exec.Cmd) (string, error) {
+	sb, err := theSandbox()
+	if err != nil {
+		return "", err
+	}
 	builds.mu.Lock()
 	if builds.programs == nil {
 		builds.programs = map[string]*program{}
@@ -206,10 +227,9 @@ func build(ctx context.Context, pkg string, race bool) (string, error) {
 	if p.path != "" {
 		return p.path, nil
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "-o", out, "./"+pkg)...)
-	cmd.Dir = root
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, msg)
+	out := filepath.Join(sb.dir, "bin", name)
+	if msg, err := command(out).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", name, err, msg)
 	}
 	p.path = out
 	return out, nil

@@ -212,6 +212,11 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	for _, r := range recorders {
 		r.Stop()
 	}
+	for _, p := range processes {
+		if p.container != nil {
+			errs = append(errs, p.container.remove())
+		}
+	}
 	if err := os.RemoveAll(c.dir); err != nil {
 		errs = append(errs, fmt.Errorf("removing the cluster's files: %w", err))
 	}

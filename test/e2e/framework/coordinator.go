@@ -19,6 +19,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path/filepath"
+	"slices"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -41,6 +43,11 @@ type CoordinatorOptions struct {
 	Restart bool
 	// Binary to run. Default: what BuildCoordinator builds.
 	Binary string
+	// Container runs it as the shipped image does: Binary, which must be static,
+	// is alone in a root directory that it cannot write, as the image's user, and
+	// finds the API server as a Pod does, by its service account's files and
+	// environment. User is that service account.
+	Container bool
 	// NoWait returns at once instead of when the coordinator is ready, for one
 	// that is meant to fail.
 	NoWait bool
@@ -52,6 +59,8 @@ type Coordinator struct {
 	node       *Node
 	healthURL  string
 	metricsURL string
+	// Root is the root directory of its container, if it has one.
+	Root string
 }
 
 // StartCoordinator runs a coordinator against the node's kube-apiserver and
@@ -81,26 +90,36 @@ func (n *Node) StartCoordinator(ctx context.Context, opts CoordinatorOptions) (*
 			return nil, err
 		}
 		p := n.cluster.newProcess(ProcessInfo{Name: opts.Name, Kind: CoordinatorKind, Node: n.Name}, opts.Binary)
-		kubeconfig, err := n.kubeconfig(n.cluster.creds.take(opts.User, p.Info()), p.Name())
-		if err != nil {
-			return nil, err
+		var credentials []string
+		var root string
+		if opts.Container {
+			if p.container, err = n.newContainer(ctx, opts.Binary); err != nil {
+				return nil, err
+			}
+			root, p.path = p.container.root, "/"+filepath.Base(opts.Binary)
+		} else {
+			kubeconfig, err := n.kubeconfig(n.cluster.creds.take(opts.User, p.Info()), p.Name())
+			if err != nil {
+				return nil, err
+			}
+			credentials = []string{"--kubeconfig=" + kubeconfig}
 		}
 		healthAddress := fmt.Sprintf("%s:%d", loopback, health)
 		metricsAddress := fmt.Sprintf("%s:%d", loopback, metrics)
-		p.args = append([]string{
-			"--kubeconfig=" + kubeconfig,
+		p.args = slices.Concat(credentials, []string{
 			"--health-probe-bind-address=" + healthAddress,
 			"--metrics-bind-address=" + metricsAddress,
 			"--metrics-secure=false",
 			"--log-format=json",
 			"-v=2",
-		}, opts.Args...)
+		}, opts.Args)
 		// A data race must end the process, or its report would go unnoticed.
 		p.env = []string{"GORACE=halt_on_error=1"}
 		c = &Coordinator{
 			Process: p, node: n,
 			healthURL:  "http://" + healthAddress,
 			metricsURL: "http://" + metricsAddress + "/metrics",
+			Root:       root,
 		}
 		if err := p.Start(); err != nil {
 			return nil, err

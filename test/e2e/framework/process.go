@@ -63,6 +63,8 @@ type Process struct {
 	path     string
 	logPath  string
 	env      []string
+	// container, if set, is what path is looked up in, and what the environment comes from.
+	container *container
 	// stdout, if set, receives the lines of standard output, which then do not
 	// go to the log. line receives each line of the log.
 	stdout func(line string)
@@ -214,6 +216,9 @@ func (p *Process) spawnLocked() (*processRun, error) {
 	// whoever else may hold the pipe.
 	cmd.Stdout, cmd.Stderr = outW, errW
 	cmd.SysProcAttr = sysProcAttr()
+	if p.container != nil {
+		p.container.enter(cmd)
+	}
 	started := now()
 	err = spawn(cmd)
 	_, _ = outW.Close(), errW.Close()

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -46,11 +47,11 @@ const (
 var renders = []struct {
 	folder    string
 	options   manifests.Options
-	namespace string // of every namespaced object
+	namespace string // of every namespaced object but the Roles for the in-tree coordinator's lock
 }{
 	{folder: "default", namespace: systemNamespace},
 	{folder: "default", options: manifests.Options{Components: []string{"prometheus"}, Image: "example.com/lease-coordinator:v1"}, namespace: systemNamespace},
-	{folder: "static-pod/rbac"},
+	{folder: "static-pod/rbac", namespace: metav1.NamespaceSystem},
 	{folder: "crd"},
 }
 
@@ -106,6 +107,9 @@ func inconsistencies(where, namespace string, objects []runtime.Object) []findin
 	var pods []labels.Set
 	for _, object := range objects {
 		names[nameOf(object)] = true
+		if role, ok := object.(*rbacv1.Role); ok {
+			names["Role/"+role.Namespace+"/"+role.Name] = true
+		}
 		if deployment, ok := object.(*appsv1.Deployment); ok {
 			pods = append(pods, deployment.Spec.Template.Labels)
 		}
@@ -135,18 +139,17 @@ func inconsistencies(where, namespace string, objects []runtime.Object) []findin
 		} else if !strings.HasPrefix(accessor.GetName(), namePrefix) {
 			report("does not begin with %s", namePrefix)
 		}
-		if got := accessor.GetNamespace(); got != "" && got != namespace {
+		if got := accessor.GetNamespace(); got != "" && got != namespace && !(got == metav1.NamespaceSystem && isRole(object)) {
 			report("is in namespace %q, not %q", got, namespace)
 		}
 		switch o := object.(type) {
 		case *rbacv1.ClusterRoleBinding:
-			if !names[o.RoleRef.Kind+"/"+o.RoleRef.Name] {
-				report("binds %s/%s, which is not there", o.RoleRef.Kind, o.RoleRef.Name)
+			for _, fault := range bindingFaults(o.RoleRef, "", o.Subjects, namespace, names) {
+				report("%s", fault)
 			}
-			for _, subject := range o.Subjects {
-				if subject.Kind == rbacv1.ServiceAccountKind && (!names["ServiceAccount/"+subject.Name] || subject.Namespace != namespace) {
-					report("is for ServiceAccount %s/%s, which is not there", subject.Namespace, subject.Name)
-				}
+		case *rbacv1.RoleBinding:
+			for _, fault := range bindingFaults(o.RoleRef, o.Namespace, o.Subjects, namespace, names) {
+				report("%s", fault)
 			}
 		case *corev1.Pod:
 			for _, fault := range flagFaults(o.Spec, objects) {
@@ -163,6 +166,10 @@ func inconsistencies(where, namespace string, objects []runtime.Object) []findin
 			if selectsNothing(labels.SelectorFromSet(o.Spec.Selector)) {
 				report("selects no Pod")
 			}
+		case *networkingv1.NetworkPolicy:
+			if selector, err := metav1.LabelSelectorAsSelector(&o.Spec.PodSelector); err != nil || selectsNothing(selector) {
+				report("selects no Pod")
+			}
 		case *policyv1.PodDisruptionBudget:
 			if selector, err := metav1.LabelSelectorAsSelector(o.Spec.Selector); err != nil || selectsNothing(selector) {
 				report("selects no Pod")
@@ -170,6 +177,34 @@ func inconsistencies(where, namespace string, objects []runtime.Object) []findin
 		}
 	}
 	return findings
+}
+
+// isRole tells whether the object is a Role, or binds one.
+func isRole(object runtime.Object) bool {
+	switch object.(type) {
+	case *rbacv1.Role, *rbacv1.RoleBinding:
+		return true
+	}
+	return false
+}
+
+// bindingFaults returns what a binding refers to although it is not there. A Role has to be in the binding's namespace,
+// service accounts in the namespace of the coordinator.
+func bindingFaults(role rbacv1.RoleRef, in string, subjects []rbacv1.Subject, namespace string, names map[string]bool) []string {
+	var faults []string
+	name := role.Kind + "/" + role.Name
+	if role.Kind == "Role" {
+		name = role.Kind + "/" + in + "/" + role.Name
+	}
+	if !names[name] {
+		faults = append(faults, fmt.Sprintf("binds %s, which is not there", name))
+	}
+	for _, subject := range subjects {
+		if subject.Kind == rbacv1.ServiceAccountKind && (!names["ServiceAccount/"+subject.Name] || subject.Namespace != namespace) {
+			faults = append(faults, fmt.Sprintf("is for ServiceAccount %s/%s, which is not there", subject.Namespace, subject.Name))
+		}
+	}
+	return faults
 }
 
 // flagFaults returns what the coordinator would refuse in the arguments of its container. Objects are those that are

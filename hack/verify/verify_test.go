@@ -278,6 +278,16 @@ metadata: {name: lease-coordinator}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: lease-coordinator}
 subjects: [{kind: ServiceAccount, name: lease-coordinator, namespace: lease-coordinator-system}]
 ---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: lease-coordinator-lock, namespace: kube-system}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: lease-coordinator-lock, namespace: kube-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: lease-coordinator-lock}
+subjects: [{kind: ServiceAccount, name: lease-coordinator, namespace: lease-coordinator-system}]
+---
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: lease-coordinator, namespace: lease-coordinator-system}
@@ -297,6 +307,11 @@ apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata: {name: lease-coordinator, namespace: lease-coordinator-system}
 spec: {selector: {matchLabels: {app: x}}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: lease-coordinator, namespace: lease-coordinator-system}
+spec: {podSelector: {matchLabels: {app: x}}}
 `
 	for name, test := range map[string]struct {
 		from, to string
@@ -304,6 +319,8 @@ spec: {selector: {matchLabels: {app: x}}}
 	}{
 		"good":            {"", "", nil},
 		"role":            {"ClusterRole, name: lease-coordinator}", "ClusterRole, name: lease-coordinators}", []string{"binds ClusterRole/lease-coordinators"}},
+		"role's place":    {"lease-coordinator-lock, namespace: kube-system", "lease-coordinator-lock, namespace: lease-coordinator-system", []string{"RoleBinding/lease-coordinator-lock binds Role/kube-system/lease-coordinator-lock"}},
+		"policy":          {"podSelector: {matchLabels: {app: x}}", "podSelector: {matchLabels: {app: other}}", []string{"NetworkPolicy/lease-coordinator selects no Pod"}},
 		"subject":         {"ServiceAccount, name: lease-coordinator,", "ServiceAccount, name: default,", []string{"is for ServiceAccount lease-coordinator-system/default"}},
 		"subject's place": {"namespace: lease-coordinator-system}]", "namespace: default}]", []string{"is for ServiceAccount default/"}},
 		"flag":            {"--in-tree", "--intree", []string{"would not start: unknown flag: --intree"}},

@@ -37,7 +37,7 @@ import (
 
 // The rights that the reconciler uses; those of leader election and of events are in internal/coordinator.
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch;create;patch
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leasecandidates,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io;lease-coordinator.dev,resources=leasecandidates,verbs=get;list;watch;patch;delete
 
 const (
 	// maxSteps bounds how many decisions one reconcile carries out in a row, so that one lease cannot hold up

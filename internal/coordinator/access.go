@@ -25,13 +25,16 @@ import (
 )
 
 // Rights beyond those of internal/controller. What the secured metrics endpoint needs is in config/rbac, apart.
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update
+//
+// client-go's elector updates its lock. No other Lease is ever updated, so these name the two that the lock can be: the
+// coordinator's own, and, with --in-tree=replace, the in-tree coordinator's. Events go to events.k8s.io alone.
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=lease-coordinator-system,roleName=lease-coordinator-lock,resources=leases,resourceNames=lease-coordinator,verbs=update
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=kube-system,roleName=lease-coordinator-in-tree-lock,resources=leases,resourceNames=leader-election-controller,verbs=update
 
-// right is one thing that the coordinator must be allowed to do.
+// right is one thing that the coordinator must be allowed to do. Without a name it is for objects of any name.
 type right struct {
-	verb, resource, namespace string
+	verb, resource, namespace, name string
 }
 
 func (r right) String() string {
@@ -45,12 +48,12 @@ func (r right) String() string {
 // rights lists what the coordinator must be allowed to do.
 func rights(lock types.NamespacedName, dryRun bool) []right {
 	list := []right{
-		{"list", "leases", ""}, {"watch", "leases", ""}, {"get", "leases", ""},
-		{"list", "leasecandidates", ""}, {"watch", "leasecandidates", ""}, {"get", "leasecandidates", ""},
-		{"create", "leases", lock.Namespace}, {"update", "leases", lock.Namespace},
+		{"list", "leases", "", ""}, {"watch", "leases", "", ""}, {"get", "leases", "", ""},
+		{"list", "leasecandidates", "", ""}, {"watch", "leasecandidates", "", ""}, {"get", "leasecandidates", "", ""},
+		{"create", "leases", lock.Namespace, ""}, {"update", "leases", lock.Namespace, lock.Name},
 	}
 	if !dryRun {
-		list = append(list, right{"create", "leases", ""}, right{"patch", "leases", ""}, right{"patch", "leasecandidates", ""})
+		list = append(list, right{"create", "leases", "", ""}, right{"patch", "leases", "", ""}, right{"patch", "leasecandidates", "", ""})
 	}
 	return list
 }
@@ -72,7 +75,7 @@ func checkRights(ctx context.Context, c client.Client, wanted []right) error {
 	for _, r := range wanted {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Group: "coordination.k8s.io", Resource: r.resource, Verb: r.verb, Namespace: r.namespace,
+				Group: "coordination.k8s.io", Resource: r.resource, Verb: r.verb, Namespace: r.namespace, Name: r.name,
 			},
 		}}
 		if err := c.Create(ctx, review); err != nil {

@@ -50,7 +50,7 @@ func TestEachMissingRightIsNamed(t *testing.T) {
 			if a.Group != "coordination.k8s.io" {
 				t.Errorf("asked about group %q", a.Group)
 			}
-			return right{a.Verb, a.Resource, a.Namespace} != lost, nil
+			return right{a.Verb, a.Resource, a.Namespace, a.Name} != lost, nil
 		}), wanted)
 		where := "in all namespaces"
 		if lost.namespace != "" {

@@ -233,18 +233,24 @@ func TestCoordinatorRights(t *testing.T) {
 	}
 }
 
-// removeVerbs takes rights from the shipped role.
+// removeVerbs takes rights from the shipped roles.
 func (a *arena) removeVerbs(remove func(verb, resource string) bool) {
 	a.Helper()
-	var role rbacv1.ClusterRole
-	a.must(a.cluster.Client().Get(a.ctx, types.NamespacedName{Name: "lease-coordinator"}, &role))
-	for i := range role.Rules {
-		rule := &role.Rules[i]
-		rule.Verbs = slices.DeleteFunc(rule.Verbs, func(verb string) bool { return remove(verb, rule.Resources[0]) })
+	without := func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+		for i := range rules {
+			rules[i].Verbs = slices.DeleteFunc(rules[i].Verbs, func(verb string) bool { return remove(verb, rules[i].Resources[0]) })
+		}
+		// A rule without verbs is not valid.
+		return slices.DeleteFunc(rules, func(rule rbacv1.PolicyRule) bool { return len(rule.Verbs) == 0 })
 	}
-	// A rule without verbs is not valid.
-	role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return len(rule.Verbs) == 0 })
-	a.must(a.cluster.Client().Update(a.ctx, &role))
+	var everywhere rbacv1.ClusterRole
+	a.must(a.cluster.Client().Get(a.ctx, types.NamespacedName{Name: "lease-coordinator"}, &everywhere))
+	everywhere.Rules = without(everywhere.Rules)
+	a.must(a.cluster.Client().Update(a.ctx, &everywhere))
+	var lock rbacv1.Role
+	a.must(a.cluster.Client().Get(a.ctx, types.NamespacedName{Namespace: framework.CoordinatorNamespace, Name: "lease-coordinator-lock"}, &lock))
+	lock.Rules = without(lock.Rules)
+	a.must(a.cluster.Client().Update(a.ctx, &lock))
 }
 
 // A write that is forbidden is noticed at once, not when rights are checked next.
@@ -278,7 +284,7 @@ func TestCoordinatorOperations(t *testing.T) {
 
 	a.rec.Mark("a dry run, with secured metrics")
 	dry, err := a.node.StartCoordinator(a.ctx, framework.CoordinatorOptions{
-		Name: "dry-run", Args: []string{"--dry-run", "--metrics-secure=true", "--leader-elect-resource-name=dry-run"},
+		Name: "dry-run", Args: []string{"--dry-run", "--metrics-secure=true", "--leader-elect=false"},
 	})
 	a.must(err)
 	a.waitMetricsSecured(dry)

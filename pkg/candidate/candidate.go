@@ -36,8 +36,9 @@ const handOffWait = 500 * time.Millisecond
 // heard of for 15 minutes, so that there are no pings in a steady state.
 const registrationPeriod = 10 * time.Minute
 
-// lookAgain is how long a candidate waits before it asks anew whether the API server serves LeaseCandidates.
-const lookAgain = time.Minute
+// lookAgain is how long a candidate waits, with half as much again by chance, before it asks anew whether the API server
+// serves LeaseCandidates: none is to be missing for longer than half a minute once it does.
+const lookAgain = 20 * time.Second
 
 // Candidate is one candidacy for one lease. Make it with New, and call Run once. All methods may be called from any
 // goroutine at any time, also before and after Run, and none of them but Run makes requests or blocks.

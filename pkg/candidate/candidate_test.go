@@ -707,13 +707,13 @@ func TestServedLater(t *testing.T) {
 				api.served = map[string]bool{}
 				a := join(t, api, "a")
 				pass(10 * time.Minute)
-				if got := count(api.asked(time.Now().Add(-9 * time.Minute))); got["GET "] > 3*9 || got["LIST "+resource] > 0 {
+				if got := count(api.asked(time.Now().Add(-9 * time.Minute))); got["GET "] > 3*9*3 || got["LIST "+resource] > 0 {
 					t.Errorf("requests: %v", got)
 				}
 				api.mu.Lock()
 				api.served[kind] = true
 				api.mu.Unlock()
-				pass(2 * time.Minute)
+				pass(31 * time.Second)
 				candidate := api.get(resource, "a")
 				if candidate == nil || candidate["apiVersion"] != kind {
 					t.Errorf("candidate %v", candidate)

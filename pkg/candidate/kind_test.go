@@ -328,7 +328,7 @@ func TestIdentityThatDoesNotFit(t *testing.T) {
 		})
 		began := time.Now()
 		pass(10 * time.Minute)
-		if got := count(api.asked(began)); got["POST "+ourResource] > 0 || got["GET "] > 3*11 {
+		if got := count(api.asked(began)); got["POST "+ourResource] > 0 || got["GET "] > 3*31 {
 			t.Errorf("requests %v", got)
 		}
 		mu.Lock()

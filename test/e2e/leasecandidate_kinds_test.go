@@ -251,7 +251,9 @@ func TestLeaseCandidateKinds(t *testing.T) {
 						row.judge(t, client.Resource(resource).Namespace(ns), resource.GroupVersion(), fmt.Sprintf("c%d", i), kind)
 					})
 				}
-				t.Run(kind+"/requests", func(t *testing.T) { requests(t, client.Resource(resource).Namespace(ns), resource.GroupVersion(), kind) })
+				t.Run(kind+"/requests", func(t *testing.T) {
+					requests(t, client.Resource(resource).Namespace(ns), resource.GroupVersion(), kind)
+				})
 			}
 			t.Run("columns", func(t *testing.T) { showsColumns(t, cluster, ns) })
 		})

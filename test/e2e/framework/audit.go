@@ -42,6 +42,8 @@ rules:
   resources:
   - group: coordination.k8s.io
     resources: [leases, leasecandidates]
+  - group: lease-coordinator.dev
+    resources: [leasecandidates]
 - level: None
 `
 
@@ -112,6 +114,7 @@ type auditRecord struct {
 		UID      string `json:"uid"`
 	} `json:"user"`
 	ObjectRef struct {
+		Group     string `json:"apiGroup"`
 		Resource  string `json:"resource"`
 		Namespace string `json:"namespace"`
 		Name      string `json:"name"`
@@ -151,7 +154,11 @@ func (f *auditFeed) line(apiServer, line string) {
 	if name == "" { // a creation
 		name = rec.RequestObject.Metadata.Name
 	}
-	w.object = objectKey(strings.TrimSuffix(rec.ObjectRef.Resource, "s"), rec.ObjectRef.Namespace, name)
+	kind := strings.TrimSuffix(rec.ObjectRef.Resource, "s")
+	if rec.ObjectRef.Group == v1alpha1.Group {
+		kind = ourCandidateKind
+	}
+	w.object = objectKey(kind, rec.ObjectRef.Namespace, name)
 	switch rec.Verb {
 	case "update", "patch":
 		w.blind = rec.RequestObject.Metadata.ResourceVersion == ""
@@ -207,5 +214,12 @@ func identityIn(w auditedWrite, rec *auditRecord) string {
 func (w auditedWrite) refusal() string {
 	return w.verb + " refused: " + strconv.Itoa(int(w.code)) + " " + w.reason
 }
+
+// Kinds, as in Event.Object.
+const (
+	leaseKind        = "lease"
+	candidateKind    = "leasecandidate"
+	ourCandidateKind = candidateKind + "." + v1alpha1.Group
+)
 
 func objectKey(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }

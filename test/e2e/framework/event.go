@@ -128,7 +128,8 @@ type Event struct {
 
 	// Process describes the process of process and leadership events.
 	Process ProcessInfo
-	// Object is "lease/namespace/name" or "leasecandidate/namespace/name" for writes.
+	// Object is "lease/namespace/name" or "leasecandidate/namespace/name" for
+	// writes; LeaseCandidates of our group are "leasecandidate.lease-coordinator.dev/namespace/name".
 	Object string
 	// ResourceVersion is that of the object after the write.
 	ResourceVersion string

@@ -29,10 +29,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 )
 
 // RecorderOptions say what to record.
@@ -100,7 +104,7 @@ func (c *Cluster) Record(ctx context.Context, opts RecorderOptions) (*Recorder, 
 	})
 	for _, ns := range opts.Namespaces {
 		for _, f := range r.followers(ns) {
-			if err := f.begin(ctx); err != nil {
+			if err := f.begin(ctx); err != nil && !apierrors.IsNotFound(err) {
 				r.stop()
 				return nil, fmt.Errorf("starting a recorder: %w", err)
 			}
@@ -285,7 +289,7 @@ func (r *Recorder) audited(w auditedWrite) {
 func (w auditedWrite) event(object metav1.Object) Event {
 	parts := strings.SplitN(w.object, "/", 3)
 	e := Event{Time: w.at, Subject: parts[2], Object: w.object, Writer: w.writer, WriterKind: w.writerKind}
-	if parts[0] == "lease" {
+	if parts[0] == leaseKind {
 		e.Lease = parts[1] + "/" + parts[2]
 	} else if lc, ok := object.(*coordinationv1beta1.LeaseCandidate); ok {
 		e.Lease = lc.Namespace + "/" + lc.Spec.LeaseName
@@ -368,45 +372,100 @@ type follower struct {
 	r       *Recorder
 	kind    string // as in Event.Object
 	ns      string
-	list    func(context.Context, kubernetes.Interface) (runtime.Object, error)
-	watch   func(context.Context, kubernetes.Interface, metav1.ListOptions) (watch.Interface, error)
-	clients []kubernetes.Interface
+	sources []source // by node
 	version string
 }
 
+// unservedInterval is how often it is looked whether a resource has come to be
+// served.
+const unservedInterval = time.Second
+
+// source is where a node's kube-apiserver has the objects that are followed.
+type source struct {
+	list  func(context.Context) (runtime.Object, error)
+	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
 func (r *Recorder) followers(ns string) []*follower {
-	var clients []kubernetes.Interface
+	leases := &follower{r: r, kind: leaseKind, ns: ns}
+	native := &follower{r: r, kind: candidateKind, ns: ns}
+	ours := &follower{r: r, kind: ourCandidateKind, ns: ns}
 	for _, n := range r.cluster.Nodes {
 		cfg := rest.CopyConfig(n.Config())
 		cfg.UserAgent = "e2e-recorder"
-		clients = append(clients, kubernetes.NewForConfigOrDie(cfg))
+		cs := kubernetes.NewForConfigOrDie(cfg)
+		leases.sources = append(leases.sources, source{
+			list: func(ctx context.Context) (runtime.Object, error) {
+				return cs.CoordinationV1().Leases(ns).List(ctx, metav1.ListOptions{})
+			},
+			watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return cs.CoordinationV1().Leases(ns).Watch(ctx, o)
+			},
+		})
+		native.sources = append(native.sources, source{
+			list: func(ctx context.Context) (runtime.Object, error) {
+				return cs.CoordinationV1beta1().LeaseCandidates(ns).List(ctx, metav1.ListOptions{})
+			},
+			watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return cs.CoordinationV1beta1().LeaseCandidates(ns).Watch(ctx, o)
+			},
+		})
+		ours.sources = append(ours.sources, ourCandidates(cfg, ns))
 	}
-	leases := &follower{r: r, kind: "lease", ns: ns, clients: clients,
-		list: func(ctx context.Context, cs kubernetes.Interface) (runtime.Object, error) {
-			return cs.CoordinationV1().Leases(ns).List(ctx, metav1.ListOptions{})
-		},
-		watch: func(ctx context.Context, cs kubernetes.Interface, o metav1.ListOptions) (watch.Interface, error) {
-			return cs.CoordinationV1().Leases(ns).Watch(ctx, o)
-		},
-	}
-	if r.cluster.opts.NoLeaseCandidateAPI {
-		return []*follower{leases}
-	}
-	return []*follower{leases, {r: r, kind: "leasecandidate", ns: ns, clients: clients,
-		list: func(ctx context.Context, cs kubernetes.Interface) (runtime.Object, error) {
-			return cs.CoordinationV1beta1().LeaseCandidates(ns).List(ctx, metav1.ListOptions{})
-		},
-		watch: func(ctx context.Context, cs kubernetes.Interface, o metav1.ListOptions) (watch.Interface, error) {
-			return cs.CoordinationV1beta1().LeaseCandidates(ns).Watch(ctx, o)
-		},
-	}}
+	return []*follower{leases, native, ours}
 }
 
-// begin learns the state at the start, from the first node that answers.
+// ourCandidates is where a kube-apiserver has the LeaseCandidates of our group.
+// They are shown as native ones, whose spec is the same.
+func ourCandidates(cfg *rest.Config, ns string) source {
+	client := dynamic.NewForConfigOrDie(cfg).Resource(v1alpha1.SchemeGroupVersion.WithResource("leasecandidates")).Namespace(ns)
+	asNative := func(o *unstructured.Unstructured) (*coordinationv1beta1.LeaseCandidate, error) {
+		var ours v1alpha1.LeaseCandidate
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &ours); err != nil {
+			return nil, fmt.Errorf("decoding candidate %s: %w", o.GetName(), err)
+		}
+		return &coordinationv1beta1.LeaseCandidate{ObjectMeta: ours.ObjectMeta, Spec: coordinationv1beta1.LeaseCandidateSpec(ours.Spec)}, nil
+	}
+	return source{
+		list: func(ctx context.Context) (runtime.Object, error) {
+			list, err := client.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil, err
+			}
+			native := &coordinationv1beta1.LeaseCandidateList{ListMeta: metav1.ListMeta{ResourceVersion: list.GetResourceVersion()}}
+			for i := range list.Items {
+				o, err := asNative(&list.Items[i])
+				if err != nil {
+					return nil, err
+				}
+				native.Items = append(native.Items, *o)
+			}
+			return native, nil
+		},
+		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := client.Watch(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+				// What cannot be decoded stays as it is, which is reported.
+				if object, ok := e.Object.(*unstructured.Unstructured); ok && e.Type != watch.Error {
+					if o, err := asNative(object); err == nil {
+						e.Object = o
+					}
+				}
+				return e, true
+			}), nil
+		},
+	}
+}
+
+// begin learns the state at the start, from the first node that answers. It
+// fails with NotFound if there is no such resource, which follow waits for.
 func (f *follower) begin(ctx context.Context) error {
 	var errs []error
-	for _, cs := range f.clients {
-		err := f.relist(ctx, cs, true)
+	for _, from := range f.sources {
+		err := f.relist(ctx, from, true)
 		if err == nil {
 			return nil
 		}
@@ -417,8 +476,8 @@ func (f *follower) begin(ctx context.Context) error {
 
 // relist brings the known state up to date. Of several writes missed in
 // between only the sum is seen.
-func (f *follower) relist(ctx context.Context, cs kubernetes.Interface, initial bool) error {
-	list, err := f.list(ctx, cs)
+func (f *follower) relist(ctx context.Context, from source, initial bool) error {
+	list, err := from.list(ctx)
 	if err != nil {
 		return fmt.Errorf("listing %ss: %w", f.kind, err)
 	}
@@ -461,15 +520,22 @@ func (r *Recorder) known(kind, ns string) []metav1.Object {
 // broke can be continued at any other kube-apiserver without a gap.
 func (f *follower) follow(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
-		node := f.r.cluster.Nodes[i%len(f.clients)]
-		err := f.watchOnce(ctx, node, f.clients[i%len(f.clients)])
-		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-			err = f.relist(ctx, f.clients[i%len(f.clients)], false)
+		node, from := f.r.cluster.Nodes[i%len(f.sources)], f.sources[i%len(f.sources)]
+		var err error
+		if f.version != "" {
+			err = f.watchOnce(ctx, node, from)
+		}
+		if f.version == "" || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+			err = f.relist(ctx, from, false)
 		}
 		if err == nil {
 			continue
 		}
-		pause := time.NewTimer(pollInterval)
+		wait := pollInterval
+		if apierrors.IsNotFound(err) {
+			f.version, wait = "", unservedInterval
+		}
+		pause := time.NewTimer(wait)
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -478,12 +544,12 @@ func (f *follower) follow(ctx context.Context) {
 	}
 }
 
-func (f *follower) watchOnce(ctx context.Context, node *Node, cs kubernetes.Interface) error {
+func (f *follower) watchOnce(ctx context.Context, node *Node, from source) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// A frozen kube-apiserver keeps its connections open and says nothing.
 	defer f.r.cluster.bus.onFreeze(node.APIServer.Name(), cancel)()
-	w, err := f.watch(ctx, cs, metav1.ListOptions{ResourceVersion: f.version, AllowWatchBookmarks: true})
+	w, err := from.watch(ctx, metav1.ListOptions{ResourceVersion: f.version, AllowWatchBookmarks: true})
 	if err != nil {
 		return err
 	}

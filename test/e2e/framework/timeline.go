@@ -56,16 +56,22 @@ func (t Timeline) Of(lease string, kinds ...EventKind) []Event {
 // WritesTo returns the writes to a Lease, given as "namespace/name": its
 // creation and deletion and every change.
 func (t Timeline) WritesTo(lease string) []Event {
-	return t.writes("lease/" + lease)
+	return t.writes(leaseKind + "/" + lease)
 }
 
-// WritesToCandidate is WritesTo for a LeaseCandidate.
+// WritesToCandidate is WritesTo for the LeaseCandidates, of either kind, of
+// that name.
 func (t Timeline) WritesToCandidate(namespace, name string) []Event {
-	return t.writes(objectKey("leasecandidate", namespace, name))
+	return t.Filter(func(e Event) bool { return e.isOf(namespace, name) && e.isWrite() })
 }
 
 func (t Timeline) writes(object string) []Event {
 	return t.Filter(func(e Event) bool { return e.Object == object && e.isWrite() })
+}
+
+// isOf reports whether an event is about a LeaseCandidate of that name.
+func (e Event) isOf(namespace, name string) bool {
+	return e.Object == objectKey(candidateKind, namespace, name) || e.Object == objectKey(ourCandidateKind, namespace, name)
 }
 
 func (e Event) isWrite() bool {
@@ -80,7 +86,7 @@ func (e Event) isWrite() bool {
 // Pings returns the pings of a candidate.
 func (t Timeline) Pings(namespace, name string) []Event {
 	return t.Filter(func(e Event) bool {
-		return e.Kind == CandidatePinged && e.Object == objectKey("leasecandidate", namespace, name)
+		return e.Kind == CandidatePinged && e.isOf(namespace, name)
 	})
 }
 

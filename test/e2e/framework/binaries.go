@@ -147,6 +147,20 @@ func BuildCoordinator(ctx context.Context) (string, error) {
 	return build(ctx, "cmd/coordinator", true)
 }
 
+// BuildCoordinatorAs is BuildCoordinator with another version stamped on it.
+func BuildCoordinatorAs(ctx context.Context, version string) (string, error) {
+	root, err := RepositoryRoot()
+	if err != nil {
+		return "", err
+	}
+	return buildOnce("coordinator-race-"+version, func(out string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, "go", "build", "-race",
+			"-ldflags=-X "+modulePath+"/internal/coordinator.version="+version, "-o", out, "./cmd/coordinator")
+		cmd.Dir = root
+		return cmd
+	})
+}
+
 // ShippedVersion is the version that BuildShippedCoordinator stamps by default.
 const ShippedVersion = "v0.0.0-e2e"
 

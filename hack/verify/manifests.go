@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -53,6 +54,7 @@ var renders = []struct {
 	{folder: "default", options: manifests.Options{Components: []string{"prometheus"}, Image: "example.com/lease-coordinator:v1"}, namespace: systemNamespace},
 	{folder: "static-pod/rbac", namespace: metav1.NamespaceSystem},
 	{folder: "crd"},
+	{folder: "policy"},
 }
 
 // staticPod is used as it is.
@@ -150,6 +152,10 @@ func inconsistencies(where, namespace string, objects []runtime.Object) []findin
 		case *rbacv1.RoleBinding:
 			for _, fault := range bindingFaults(o.RoleRef, o.Namespace, o.Subjects, namespace, names) {
 				report("%s", fault)
+			}
+		case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
+			if name := o.Spec.PolicyName; !names["ValidatingAdmissionPolicy/"+name] {
+				report("binds ValidatingAdmissionPolicy %q, which is not there", name)
 			}
 		case *corev1.Pod:
 			for _, fault := range flagFaults(o.Spec, objects) {

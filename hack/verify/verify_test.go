@@ -312,6 +312,15 @@ apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: lease-coordinator, namespace: lease-coordinator-system}
 spec: {podSelector: {matchLabels: {app: x}}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: lease-coordinator-leases}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: lease-coordinator-leases}
+spec: {policyName: lease-coordinator-leases}
 `
 	for name, test := range map[string]struct {
 		from, to string
@@ -333,6 +342,7 @@ spec: {podSelector: {matchLabels: {app: x}}}
 		"account":         {"serviceAccountName: lease-coordinator", "serviceAccountName: x", []string{"runs as ServiceAccount \"x\""}},
 		"service":         {"spec: {selector: {app: x}}", "spec: {selector: {app: other}}", []string{"Service/lease-coordinator-metrics selects no Pod"}},
 		"budget":          {"matchLabels: {app: x}", "matchLabels: {app: other}", []string{"PodDisruptionBudget/lease-coordinator selects no Pod"}},
+		"admission":       {"policyName: lease-coordinator-leases", "policyName: leases", []string{"binds ValidatingAdmissionPolicy \"leases\""}},
 		"name":            {"lease-coordinator-metrics,", "metrics,", []string{"Service/metrics does not begin with"}},
 		"object's place":  {"lease-coordinator-metrics, namespace: lease-coordinator-system", "lease-coordinator-metrics, namespace: default", []string{"is in namespace \"default\""}},
 	} {

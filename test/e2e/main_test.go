@@ -93,6 +93,8 @@ func newArena(t *testing.T, flavour framework.Flavour) *arena {
 		args := append(coordinatorArgs(flavour), sharedArgs(t)...)
 		// The coordinator outlives this test.
 		sharedCoordinators[flavour] = startCoordinators(t, context.WithoutCancel(t.Context()), cluster.Nodes[0], 1, args...)[0]
+		// So that whatever works here works with it.
+		installPolicy(t, t.Context(), cluster.Nodes[0])
 	}
 	return newArenaOn(t, cluster)
 }

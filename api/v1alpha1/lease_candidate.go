@@ -59,14 +59,12 @@ type LeaseCandidateSpec struct {
 	// pingTime is when the coordinator last asked the candidate to renew. The candidate answers by moving renewTime.
 	// It is an RFC 3339 time with six digits after the second.
 	// +optional
-	// +nullable
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.,][0-9]{6}(Z|[+-]([01][0-9]|2[0-4]):([0-5][0-9]|60))$`
 	PingTime *metav1.MicroTime `json:"pingTime,omitempty"`
 
 	// renewTime is when the candidate last showed that it is alive, an RFC 3339 time with six digits after the second.
 	// +optional
-	// +nullable
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.,][0-9]{6}(Z|[+-]([01][0-9]|2[0-4]):([0-5][0-9]|60))$`
 	RenewTime *metav1.MicroTime `json:"renewTime,omitempty"`

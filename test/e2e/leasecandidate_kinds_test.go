@@ -274,7 +274,15 @@ func (row *candidateRow) judge(t *testing.T, api dynamic.ResourceInterface, vers
 		version.String(), name, row.spec)), &object.Object); err != nil {
 		t.Fatal(err)
 	}
-	_, err := api.Create(t.Context(), object, metav1.CreateOptions{})
+	created, err := api.Create(t.Context(), object, metav1.CreateOptions{})
+	if err == nil {
+		spec, _, _ := unstructured.NestedMap(created.Object, "spec")
+		for field, value := range spec {
+			if value == nil {
+				t.Errorf("%s is kept as null, which readers may not expect", field)
+			}
+		}
+	}
 	if row.patch != "" {
 		if err != nil {
 			t.Fatalf("what is to be patched is not accepted: %v", err)

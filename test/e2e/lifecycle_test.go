@@ -27,7 +27,9 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -419,4 +421,53 @@ func (l *lifecycle) doWithout() {
 			l.Errorf("%s has ended: %v", c.Name(), fmt.Sprint(c.ExitError()))
 		}
 	}
+}
+
+// With the definition of our kind go its candidates. Their leader stays, they do without, and are back when it is.
+func TestUninstallOurKind(t *testing.T) {
+	t.Parallel()
+	root, err := framework.RepositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "docs", "upgrade.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`(?m)^kubectl delete customresourcedefinition (\S+)$`).FindStringSubmatch(string(text))
+	if command == nil {
+		t.Fatal("docs/upgrade.md does not say how to remove our kind")
+	}
+	a := newOurArena(t)
+	a.vacantLease()
+	fallback := func(o *framework.WorkerOptions) { o.Args = []string{"--fallback-after=3s"} }
+	first := a.worker("a", "1.36", fallback)
+	a.waitLeader("a", patience)
+	second := a.worker("b", "1.37", fallback)
+	a.waitKinds("b", patience, ourKind)
+
+	removed := time.Now()
+	definition := &unstructured.Unstructured{}
+	definition.SetAPIVersion("apiextensions.k8s.io/v1")
+	definition.SetKind("CustomResourceDefinition")
+	definition.SetName(command[1])
+	a.must(a.cluster.Client().Delete(a.ctx, definition))
+	ctx, cancel := context.WithTimeout(a.ctx, patience)
+	defer cancel()
+	a.must(framework.WaitFor(ctx, "our kind is not served any more", func(ctx context.Context) (bool, error) {
+		_, err := a.candidates(ourKind).List(ctx, metav1.ListOptions{})
+		return apierrors.IsNotFound(err), nil
+	}))
+	a.waitEvent(framework.LeaseRenewed, "a", time.Now(), patience)
+	a.must(first.Terminate(a.ctx))
+	a.waitLeader("b", patience)
+	a.Logf("b leads, without a coordinator and without candidates, %s after the removal", time.Since(removed).Round(time.Millisecond))
+
+	a.must(a.cluster.ApplyKustomization(a.ctx, "config/crd"))
+	a.waitKinds("b", patience, ourKind)
+	if got := a.leaders(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("leaders %v", got)
+	}
+	a.safe()
+	a.alternated(first, second)
 }

@@ -49,7 +49,11 @@ var importRules = []importRule{
 		"it wires, and is what cmd calls"},
 	{"internal/explain", []string{"api", "internal/election", "internal/leaseapi", "internal/strategy"},
 		"it tells what election decides, of objects that anybody may have read, and decides nothing itself"},
-	{"cmd/coordinator", []string{"internal/coordinator", "internal/explain"},
+	{"internal/doctor", []string{"api", "internal/doctor", "internal/election", "internal/explain", "internal/leaseapi", "internal/strategy"},
+		"it asks a cluster and says what was found; it decides nothing and stores nothing"},
+	{"internal/doctor/checks", []string{"api", "internal/election", "internal/leaseapi", "internal/strategy"},
+		"facts in, findings out"},
+	{"cmd/coordinator", []string{"internal/coordinator", "internal/doctor", "internal/explain"},
 		"flags, configuration, run; nothing else"},
 
 	{"pkg/candidate", []string{"api", "internal/candidacy", "pkg/fencing"},
@@ -66,6 +70,8 @@ var importRules = []importRule{
 		"it drives the real code; no product code may import it"},
 	{"hack/verify", []string{"api", "hack/internal", "internal/coordinator"},
 		"it asks the coordinator whether the flags in config/ exist, and knows nothing else of the product but its names"},
+	{"hack/doctor", []string{"internal/doctor/checks"},
+		"it writes down what is checked there"},
 	{"hack/monitoring", []string{"internal/observe"},
 		"it writes down what is defined there"},
 	{"hack", []string{"hack/internal"},
@@ -85,6 +91,7 @@ var ownModules = []string{"hack/controlplane", "hack/release"}
 // is what lets the controller, the simulation and an explanation run the very same code. Their test files are free.
 var purePackages = []string{
 	"internal/candidacy",
+	"internal/doctor/checks",
 	"internal/election",
 	"internal/strategy",
 }

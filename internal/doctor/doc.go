@@ -1,0 +1,18 @@
+// Copyright The lease-coordinator Authors.
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+// Package doctor finds out what a cluster can do for the coordinator, and what stands in the way: it gathers facts with a
+// client, has package checks below it judge them, and prints what was found. It stores nothing in a cluster: besides
+// reading, it creates Leases by dry run, and access reviews.
+package doctor

@@ -156,12 +156,13 @@ fmt: ## Format the Go code.
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
 
 .PHONY: generate
-generate: manifests deepcopy monitoring ## Generate everything that is generated.
+generate: manifests deepcopy monitoring doctor ## Generate everything that is generated.
 
 .PHONY: manifests
 manifests: ## Generate config/rbac/role.yaml and config/crd/bases from the markers in internal/ and api/v1alpha1.
 	$(call generate-role,config/rbac)
 	$(call generate-crd,config/crd/bases)
+	cp config/crd/bases/$(CRD) internal/doctor/crd.yaml
 
 .PHONY: deepcopy
 deepcopy: ## Generate the DeepCopy methods of API types.
@@ -170,6 +171,10 @@ deepcopy: ## Generate the DeepCopy methods of API types.
 .PHONY: monitoring
 monitoring: ## Generate docs/monitoring.md from the definitions of metrics, events and reasons.
 	$(GO) run ./hack/monitoring > docs/monitoring.md.new && mv docs/monitoring.md.new docs/monitoring.md
+
+.PHONY: doctor
+doctor: ## Generate docs/doctor.md from the checks of coordinator doctor.
+	$(GO) run ./hack/doctor > docs/doctor.md.new && mv docs/doctor.md.new docs/doctor.md
 
 ##@ Check the tree
 # These only read, so their order does not matter and make -j may run them at once. To add one: write
@@ -221,7 +226,8 @@ verify-generated: ## Check that generated files are up to date.
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(call generate-role,"$$tmp") && \
 	  diff -u config/rbac/role.yaml "$$tmp/role.yaml" && \
 	  $(call generate-crd,"$$tmp") && diff -u config/crd/bases/$(CRD) "$$tmp/$(CRD)" && \
-	  $(GO) run ./hack/monitoring > "$$tmp/monitoring.md" && diff -u docs/monitoring.md "$$tmp/monitoring.md" \
+	  $(GO) run ./hack/monitoring > "$$tmp/monitoring.md" && diff -u docs/monitoring.md "$$tmp/monitoring.md" && \
+	  $(GO) run ./hack/doctor > "$$tmp/doctor.md" && diff -u docs/doctor.md "$$tmp/doctor.md" && diff -u config/crd/bases/$(CRD) internal/doctor/crd.yaml \
 	  $(foreach folder,$(DEEPCOPY),&& $(call generate-deepcopy,$(folder),"$$tmp") && diff -u $(folder)/zz_generated.deepcopy.go "$$tmp/zz_generated.deepcopy.go") || \
 	  { echo "not up to date (run make generate)"; exit 1; }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/lease-coordinator/coordinator/internal/coordinator"
@@ -245,17 +246,12 @@ func where(namespace string) string {
 
 // fetch reads the cluster. It returns the namespace that a name without one is of: that given, or else the context's.
 func fetch(ctx context.Context, kubeconfig, kubeContext, namespace, name string) (*explain.Cluster, string, time.Time, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	client := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: kubeContext})
-	config, err := client.ClientConfig()
+	config, contextNamespace, err := connect(kubeconfig, kubeContext)
 	if err != nil {
-		return nil, "", time.Time{}, fmt.Errorf("finding the API server (--kubeconfig=%q, --context=%q): %w", kubeconfig, kubeContext, err)
+		return nil, "", time.Time{}, err
 	}
 	if namespace == "" {
-		if namespace, _, err = client.Namespace(); err != nil {
-			return nil, "", time.Time{}, fmt.Errorf("finding the context's namespace (--kubeconfig=%q, --context=%q): %w", kubeconfig, kubeContext, err)
-		}
+		namespace = contextNamespace
 	}
 	config.UserAgent = "lease-coordinator-explain/" + coordinator.Version()
 	readIn := namespace
@@ -269,6 +265,22 @@ func fetch(ctx context.Context, kubeconfig, kubeContext, namespace, name string)
 		return nil, "", time.Time{}, fmt.Errorf("asking %s: %w", config.Host, err)
 	}
 	return c, namespace, now, nil
+}
+
+// connect returns how to reach the API server, and the context's namespace.
+func connect(kubeconfig, kubeContext string) (*rest.Config, string, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	client := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: kubeContext})
+	config, err := client.ClientConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("finding the API server (--kubeconfig=%q, --context=%q): %w", kubeconfig, kubeContext, err)
+	}
+	namespace, _, err := client.Namespace()
+	if err != nil {
+		return nil, "", fmt.Errorf("finding the context's namespace (--kubeconfig=%q, --context=%q): %w", kubeconfig, kubeContext, err)
+	}
+	return config, namespace, nil
 }
 
 // withFailures has the command set the exit code where neither flags nor arguments are at fault.

@@ -69,7 +69,7 @@ Exit codes: 0 after SIGTERM or SIGINT, 1 if it could not run, 2 if the flags or 
 	}
 	command.Flags().SortFlags = false
 	options.AddFlags(command.Flags())
-	command.AddCommand(explainCommand(&code), planCommand(&code))
+	command.AddCommand(explainCommand(&code), planCommand(&code), doctorCommand(&code))
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetArgs(args)
 	command.SetOut(stdout)

@@ -172,10 +172,14 @@ func (g *gatherer) listAll(ctx context.Context, list client.ObjectList, add func
 	return "", ""
 }
 
+// pages lists page by page. list is of the kind, and stays empty.
 func (g *gatherer) pages(ctx context.Context, list client.ObjectList, add func(runtime.Object), options ...client.ListOption) error {
 	var items []runtime.Object
 	limit, from := int64(pageSize), ""
+	empty := list
 	for {
+		// What is decoded into a list that was used before may keep something of that.
+		list := empty.DeepCopyObject().(client.ObjectList)
 		err := g.api.List(ctx, list, append(slices.Clone(options), client.Limit(limit), client.Continue(from))...)
 		if apierrors.IsResourceExpired(err) && from != "" {
 			// It took so long that the list is no more. At once, then.
@@ -186,8 +190,7 @@ func (g *gatherer) pages(ctx context.Context, list client.ObjectList, add func(r
 			return err
 		}
 		if err := meta.EachListItem(list, func(item runtime.Object) error {
-			// The list is used for the next page.
-			items = append(items, item.DeepCopyObject())
+			items = append(items, item)
 			return nil
 		}); err != nil {
 			return err

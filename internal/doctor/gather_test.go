@@ -213,7 +213,10 @@ func outcomes(f *checks.Facts) map[string]string {
 
 func TestGather(t *testing.T) {
 	s := newServer(t)
-	s.pages = [][]coordinationv1.Lease{{*lease("apps", "a", "n1"), *lease("apps", "b", "n1")}, {*lease("apps", "c", "n1")}}
+	// What one page says of its first lease is not said of the next one's.
+	first := *lease("apps", "a", "n1")
+	first.Annotations = map[string]string{"of": "a"}
+	s.pages = [][]coordinationv1.Lease{{first, *lease("apps", "b", "n1")}, {*lease("apps", "c", "n1")}}
 	f := s.must(t, time.Minute)
 	if len(f.Answers) != connections || !f.OwnLock.Renewed || f.InTreeLock.Lease != nil || f.InTreeLock.Unknown != "" {
 		t.Errorf("%+v", f)
@@ -226,7 +229,7 @@ func TestGather(t *testing.T) {
 	if f.Removals["v1beta1"] != (checks.Release{Major: 1, Minor: 39}) || f.Removals["v1alpha2"] != (checks.Release{Major: 1, Minor: 38}) {
 		t.Errorf("removals %v", f.Removals)
 	}
-	if len(f.Leases.List) != 3 || f.Leases.List[0].Name != "a" || f.Leases.List[2].Name != "c" {
+	if len(f.Leases.List) != 3 || f.Leases.List[0].Name != "a" || f.Leases.List[2].Name != "c" || f.Leases.List[0].Annotations["of"] != "a" || f.Leases.List[2].Annotations["of"] != "" {
 		t.Errorf("leases %v", f.Leases)
 	}
 	if len(f.Candidates.List) != 1 || f.Candidates.List[0].LeaseName != "job" || f.Candidates.List[0].Resource != "leasecandidates.coordination.k8s.io" {

@@ -358,6 +358,9 @@ func TestOutcomes(t *testing.T) {
 		{name: "one program, pinged", change: replaceCandidates(
 			newCandidate("apps", "n1", "job", managed(managedBy("one", now, `{"f:spec":{"f:leaseName":{}}}`), managedBy("coordinator", now, `{"f:spec":{"f:pingTime":{}}}`))),
 			newCandidate("apps", "n2", "job", managed(managedBy("one", now, `{"f:spec":{"f:leaseName":{}}}`))))},
+		{name: "a program before and after it came to use the library", change: replaceCandidates(
+			newCandidate("apps", "n1", "job", managed(managedBy("one", now, `{"f:spec":{"f:leaseName":{}}}`))),
+			newCandidate("apps", "n2", "job", managed(managedBy("lease-coordinator-candidate", now, `{"f:spec":{"f:leaseName":{}}}`))))},
 		{name: "two programs, but one is gone", change: replaceCandidates(
 			newCandidate("apps", "n1", "job", managed(managedBy("one", now, `{"f:spec":{"f:leaseName":{}}}`))),
 			newCandidate("apps", "n2", "job", managed(managedBy("two", now, `{"f:spec":{"f:leaseName":{}}}`)), func(_ *metav1.ObjectMeta, s *strategy.Spec) {

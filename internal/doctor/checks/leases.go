@@ -150,7 +150,7 @@ var leaseChecks = []Check{
 	{ID: "strategies", Question: "Do the candidates of a lease agree on a strategy that the coordinator has?", Outcomes: []*Outcome{strategyConflict, strategyForeign}, run: eachContest((*examination).checkStrategy)},
 	{ID: "shared-leases", Question: "Are the candidates of a lease of one kind, and of one workload?", Outcomes: []*Outcome{kindsMixed, leaseShared}, run: eachContest((*examination).checkShared)},
 	{ID: "holders", Question: "Is the holder of a lease one of its candidates?", Outcomes: []*Outcome{holderUncoordinated}, run: eachContest((*examination).checkHolder)},
-	{ID: "timing", Question: "Do the durations of a lease fit the coordinator's? A holder's renew deadline and retry period leave no trace and cannot be checked.", Outcomes: []*Outcome{timingNone, timingShort, timingLong, timingTakeUp}, run: eachContest((*examination).checkTiming)},
+	{ID: "timing", Question: "Do the durations of a lease fit the coordinator's? A holder's renew deadline and retry period, and how long candidates take to answer, leave no trace that could be checked.", Outcomes: []*Outcome{timingNone, timingShort, timingLong, timingTakeUp}, run: eachContest((*examination).checkTiming)},
 	{ID: "lease-annotations", Question: "What have operators set on leases?", Outcomes: []*Outcome{leasePaused, leasePreemption, leaseOverride, leaseAnnotation}, run: eachContest((*examination).checkLeaseAnnotations)},
 }
 
@@ -364,7 +364,7 @@ func workloads(candidates []Candidate) string {
 			}
 			labelled[text] = append(labelled[text], c)
 		}
-		if program, _ := writer(c.Managed, "spec", "leaseName"); program != "" {
+		if program, _ := writer(c.Managed, "spec", "leaseName"); program != "" && program != libraryProgram {
 			programs[program] = append(programs[program], c)
 		}
 		if m := podOfDeployment.FindStringSubmatch(c.Name); m != nil {
@@ -406,6 +406,9 @@ func workloads(candidates []Candidate) string {
 	}
 	return ""
 }
+
+// libraryProgram is what pkg/candidate calls itself, whatever the program. It says nothing about who uses it.
+const libraryProgram = "lease-coordinator-candidate"
 
 // podOfDeployment matches the name that a Pod of a Deployment gives itself as a candidate: the ReplicaSet's hash and the
 // Pod's own part have no vowels, so that they are no words.

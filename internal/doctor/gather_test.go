@@ -54,12 +54,14 @@ type server struct {
 	mu       sync.Mutex
 	requests []string
 	looks    int
+	// probed are the connections on which a Lease was created by dry run.
+	probed map[int]bool
 }
 
 type connectionKey struct{}
 
 func newServer(t *testing.T) *server {
-	s := &server{kept: func(int) bool { return true }, allowed: func(*http.Request) bool { return true }, renew: true}
+	s := &server{kept: func(int) bool { return true }, allowed: func(*http.Request) bool { return true }, renew: true, probed: map[int]bool{}}
 	var connections atomic.Int32
 	s.Server = httptest.NewUnstartedServer(s)
 	s.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
@@ -108,7 +110,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(200, resources(strings.TrimPrefix(path, "/apis/"), "leasecandidates"))
 	case r.Method == http.MethodPost && strings.HasSuffix(path, "/leases") && r.URL.Query().Get("dryRun") == "All":
 		l := coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}}
-		if s.kept(r.Context().Value(connectionKey{}).(int)) {
+		connection := r.Context().Value(connectionKey{}).(int)
+		s.mu.Lock()
+		s.probed[connection] = true
+		s.mu.Unlock()
+		if s.kept(connection) {
 			text := "x"
 			l.Spec.Strategy, l.Spec.PreferredHolder = (*coordinationv1.CoordinatedLeaseStrategy)(&text), &text
 		}
@@ -250,6 +256,9 @@ func TestGatherMixed(t *testing.T) {
 	s.kept = func(connection int) bool { return connection%2 == 0 }
 	if found := outcomes(s.must(t, 0)); found["gate-mixed"] == "" {
 		t.Errorf("found %q", found)
+	}
+	if len(s.probed) != connections {
+		t.Errorf("%d connections were asked, not %d", len(s.probed), connections)
 	}
 }
 

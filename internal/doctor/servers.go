@@ -20,7 +20,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -191,48 +190,3 @@ func (k servedKind) parse(u *unstructured.Unstructured) *strategy.Candidate {
 	}
 	return k.kind.Candidate(object)
 }
-
-// serverClock learns an API server's time from its responses.
-type serverClock struct {
-	mu sync.Mutex
-	// ahead is by how much the server's clock is ahead of ours, at least.
-	ahead time.Duration
-	heard bool
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func (c *serverClock) listen(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(request *http.Request) (*http.Response, error) {
-		response, err := next.RoundTrip(request)
-		if err != nil {
-			return nil, err
-		}
-		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-			// A stamp of whole seconds: the server's clock showed that, or up to a second more.
-			ahead := time.Until(date)
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if !c.heard || ahead > c.ahead {
-				c.heard, c.ahead = true, ahead
-			}
-		}
-		return response, nil
-	})
-}
-
-// difference returns by how much the server's clock is ahead of ours, as far as stamps of whole seconds show; 0 if they
-// may agree.
-func (c *serverClock) difference() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.heard || c.ahead <= 0 && c.ahead > -2*time.Second {
-		return 0
-	}
-	return c.ahead
-}
-
-func (c *serverClock) now() time.Time { return time.Now().Add(c.difference()) }

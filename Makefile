@@ -32,6 +32,8 @@ CONTROLLER_GEN = $(GO) tool sigs.k8s.io/controller-tools/cmd/controller-gen
 
 # Modules of their own, which ./... does not reach.
 CONTROLPLANE := hack/controlplane
+# So is hack/alerts, for Prometheus' rule engine.
+ALERTS := hack/alerts
 RELEASE := hack/release
 
 # How long make test-e2e and make fuzz may take, and what they run. End-to-end tests mostly wait for leases to run
@@ -135,6 +137,7 @@ test: ## Run all tests: make controlplane, then test-unit, then test-e2e.
 test-unit: ## Run the unit tests with the race detector; they need nothing but Go and a C compiler.
 	packages=$$($(GO) list ./... | grep -v '/test/e2e') && $(GO) test -race $$packages
 	$(GO) test -C $(CONTROLPLANE) -race ./...
+	$(GO) test -C $(ALERTS) ./...
 	$(GO) test -C $(RELEASE) -race ./...
 
 .PHONY: test-e2e
@@ -209,16 +212,18 @@ verify-format: ## Check that gofmt has nothing to change.
 verify-vet: ## Run go vet.
 	$(GO) vet ./...
 	$(GO) -C $(CONTROLPLANE) vet ./...
+	$(GO) -C $(ALERTS) vet ./...
 	$(GO) -C $(RELEASE) vet ./...
 
 .PHONY: verify-lint
 verify-lint: ## Run staticcheck.
-	staticcheck=$(STATICCHECK) && "$$staticcheck" ./... && (cd $(CONTROLPLANE) && "$$staticcheck" ./...) && cd $(RELEASE) && "$$staticcheck" ./...
+	staticcheck=$(STATICCHECK) && "$$staticcheck" ./... && (cd $(CONTROLPLANE) && "$$staticcheck" ./...) && (cd $(ALERTS) && "$$staticcheck" ./...) && cd $(RELEASE) && "$$staticcheck" ./...
 
 .PHONY: verify-modules
 verify-modules: ## Check that go.mod and go.sum are tidy.
 	$(GO) mod tidy -diff
 	$(GO) -C $(CONTROLPLANE) mod tidy -diff
+	$(GO) -C $(ALERTS) mod tidy -diff
 	$(GO) -C $(RELEASE) mod tidy -diff
 
 .PHONY: verify-generated
@@ -247,5 +252,5 @@ deploy: ## Deploy IMG=registry/name:tag to the cluster that kubectl points at.
 	$(GO) run ./hack/render -image '$(IMG)' default | $(KUBECTL) apply -f -
 
 .PHONY: undeploy
-undeploy: ## Remove what make deploy made. Leases and LeaseCandidates stay.
+undeploy: ## Remove what make deploy made. Leases and native LeaseCandidates stay; ours go with their definition.
 	$(GO) run ./hack/render default | $(KUBECTL) delete --ignore-not-found -f -

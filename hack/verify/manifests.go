@@ -51,7 +51,8 @@ var renders = []struct {
 	namespace string // of every namespaced object but the Roles for the in-tree coordinator's lock
 }{
 	{folder: "default", namespace: systemNamespace},
-	{folder: "default", options: manifests.Options{Components: []string{"prometheus"}, Image: "example.com/lease-coordinator:v1"}, namespace: systemNamespace},
+	{folder: "default", options: manifests.Options{Components: []string{"prometheus", "network-policy", "flow-control"}, Image: "example.com/lease-coordinator:v1"}, namespace: systemNamespace},
+	{folder: "default", options: manifests.Options{Components: []string{"prometheus/pod-monitor"}}, namespace: systemNamespace},
 	{folder: "static-pod/rbac", namespace: metav1.NamespaceSystem},
 	{folder: "crd"},
 	{folder: "policy"},

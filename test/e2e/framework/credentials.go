@@ -38,6 +38,9 @@ const (
 	// CoordinatorUser is the service account of the shipped manifests. It has
 	// no rights until they are applied, see Cluster.ApplyKustomization.
 	CoordinatorUser = "system:serviceaccount:" + CoordinatorNamespace + ":lease-coordinator"
+	// StaticPodUser is the user of the shipped static Pod. It has no rights
+	// until config/static-pod/rbac is applied.
+	StaticPodUser = "lease-coordinator"
 	// CandidateUser is shared by the test candidates. It may use Leases and
 	// LeaseCandidates of any namespace.
 	CandidateUser = "candidate"
@@ -71,6 +74,7 @@ var poolSizes = map[string]int{
 	ControllerManagerUser: 32,
 	SchedulerUser:         32,
 	CoordinatorUser:       64,
+	StaticPodUser:         8,
 	CandidateUser:         256,
 	WorkerUser:            128,
 	ReaderUser:            8,

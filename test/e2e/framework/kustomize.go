@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
 )
 
 // fieldOwner is the field manager of what the framework applies.
@@ -46,8 +47,17 @@ func (c *Cluster) ApplyKustomization(ctx context.Context, path string, except ..
 	})...)
 }
 
-// BuildKustomization returns the objects of a kustomization.
-func BuildKustomization(path string) ([]*unstructured.Unstructured, error) {
+// BuildKustomization returns the objects of a kustomization with components, as
+// an overlay that names them would have it. Paths are relative to the repository's root.
+func BuildKustomization(path string, components ...string) ([]*unstructured.Unstructured, error) {
+	if len(components) > 0 {
+		overlay, err := writeOverlay(path, components)
+		if err != nil {
+			return nil, fmt.Errorf("writing an overlay of %s: %w", path, err)
+		}
+		defer func() { _ = os.RemoveAll(overlay) }()
+		path = overlay
+	}
 	if !filepath.IsAbs(path) {
 		root, err := RepositoryRoot()
 		if err != nil {
@@ -69,6 +79,47 @@ func BuildKustomization(path string) ([]*unstructured.Unstructured, error) {
 		objects = append(objects, &unstructured.Unstructured{Object: content})
 	}
 	return objects, nil
+}
+
+// writeOverlay writes a kustomization to a folder of its own.
+func writeOverlay(path string, components []string) (string, error) {
+	root, err := RepositoryRoot()
+	if err != nil {
+		return "", err
+	}
+	sb, err := theSandbox()
+	if err != nil {
+		return "", err
+	}
+	folder, err := os.MkdirTemp(sb.dir, "overlay-")
+	if err != nil {
+		return "", err
+	}
+	if folder, err = filepath.EvalSymlinks(folder); err != nil {
+		return "", err
+	}
+	if root, err = filepath.EvalSymlinks(root); err != nil {
+		return "", err
+	}
+	// A kustomization takes no absolute paths.
+	up, err := filepath.Rel(folder, root)
+	if err != nil {
+		return "", err
+	}
+	content := map[string]any{
+		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+		"resources": []string{filepath.Join(up, path)},
+	}
+	var list []string
+	for _, c := range components {
+		list = append(list, filepath.Join(up, c))
+	}
+	content["components"] = list
+	data, err := yaml.Marshal(content)
+	if err != nil {
+		return "", err
+	}
+	return folder, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), data, 0o644)
 }
 
 // applyOrder of kinds that others depend on; the rest comes after.

@@ -21,8 +21,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
+	"github.com/lease-coordinator/coordinator/internal/access"
 	"github.com/lease-coordinator/coordinator/internal/coordinator"
 	"github.com/lease-coordinator/coordinator/internal/doctor"
 	"github.com/lease-coordinator/coordinator/internal/doctor/checks"
@@ -68,7 +71,7 @@ Exit codes: 0 if all is well, also with notes; 1 if it could not find out, or no
 			if user == "" {
 				o.CoordinatorUser = "system:serviceaccount:" + loaded.LockNamespace + ":lease-coordinator"
 			}
-			o.Rights = rightsOf(o.Lock)
+			o.Rights = rightsOf(o.Lock, loaded.Namespaces)
 			config, contextNamespace, err := connect(kubeconfig, kubeContext)
 			if err != nil {
 				return failure{err}
@@ -101,24 +104,20 @@ Exit codes: 0 if all is well, also with notes; 1 if it could not find out, or no
 	fs.StringVar(&user, "coordinator-user", "", "Whom the coordinator is to the API server. Without it: service account lease-coordinator of the namespace of --leader-elect-resource-namespace. The static Pod's is 'lease-coordinator'.")
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	options.AddFlags(all)
-	// The flags of the coordinator that say which lock is its own.
-	for _, name := range []string{"in-tree", "leader-elect-resource-namespace", "leader-elect-resource-name"} {
+	// The flags of the coordinator that say which lock is its own, and what it needs to be allowed.
+	for _, name := range []string{"namespaces", "in-tree", "leader-elect-resource-namespace", "leader-elect-resource-name"} {
 		fs.AddFlag(all.Lookup(name))
 	}
 	options.AddElectionFlags(fs)
 	return withFailures(command, code)
 }
 
-// rightsOf lists what a coordinator with that lock has to be allowed.
-func rightsOf(lock types.NamespacedName) []checks.Right {
+// rightsOf lists what a coordinator with that lock has to be allowed in those namespaces, or in all.
+func rightsOf(lock types.NamespacedName, namespaces []string) []checks.Right {
+	scope := access.Scope{Lock: lock, Namespaces: namespaces, CandidateGroups: []string{coordinationv1.GroupName, v1alpha1.Group}}
 	var list []checks.Right
-	add := func(group, resource, namespace string, verbs ...string) {
-		for _, verb := range verbs {
-			list = append(list, checks.Right{Verb: verb, Group: group, Resource: resource, Namespace: namespace})
-		}
+	for _, r := range append(scope.Wanted(), scope.WantedForLocks()...) {
+		list = append(list, checks.Right{Verb: r.Verb, Group: r.Group, Resource: r.Resource, Namespace: r.Namespace, Name: r.Name})
 	}
-	add("coordination.k8s.io", "leases", "", "get", "list", "watch", "create", "patch")
-	list = append(list, checks.Right{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: lock.Namespace, Name: lock.Name})
-	add("coordination.k8s.io", "leasecandidates", "", "get", "list", "watch", "patch")
 	return list
 }

@@ -346,6 +346,18 @@ func newAPIServer(t *testing.T, dump string, restricted, candidates bool) *apiSe
 		switch {
 		case r.Method != http.MethodGet:
 			refuse(w, http.StatusForbidden, "Forbidden")
+		case r.URL.Path == "/api":
+			answer(w, http.StatusOK, map[string]any{"kind": "APIVersions", "apiVersion": "v1", "versions": []string{"v1"}})
+		case r.URL.Path == "/apis":
+			versions := []any{map[string]any{"groupVersion": "coordination.k8s.io/v1", "version": "v1"}}
+			if candidates {
+				versions = append(versions, map[string]any{"groupVersion": "coordination.k8s.io/v1beta1", "version": "v1beta1"})
+			}
+			answer(w, http.StatusOK, map[string]any{"kind": "APIGroupList", "apiVersion": "v1",
+				"groups": []any{map[string]any{"name": "coordination.k8s.io", "versions": versions}}})
+		case path == "" && version == "v1":
+			answer(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "coordination.k8s.io/v1",
+				"resources": []any{map[string]any{"name": "leases", "kind": "Lease", "namespaced": true}}})
 		case path == "" && version == "v1beta1" && candidates:
 			answer(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "coordination.k8s.io/v1beta1",
 				"resources": []any{map[string]any{"name": "leasecandidates", "kind": "LeaseCandidate", "namespaced": true}}})

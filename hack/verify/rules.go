@@ -41,11 +41,13 @@ var importRules = []importRule{
 
 	{"internal/leaseapi", []string{"api", "internal/strategy"},
 		"it hides the cluster's flavour and decides nothing"},
+	{"internal/access", []string{"api"},
+		"it says what a coordinator must be allowed to do, for the coordinator and for whoever checks one"},
 	{"internal/observe", []string{"api", "internal/election", "internal/strategy"},
 		"it describes decisions and takes none"},
 	{"internal/controller", []string{"api", "internal/election", "internal/leaseapi", "internal/observe", "internal/strategy"},
 		"it gathers, asks election, and carries out"},
-	{"internal/coordinator", []string{"api", "internal/controller", "internal/election", "internal/explain", "internal/leaseapi", "internal/observe", "internal/strategy"},
+	{"internal/coordinator", []string{"api", "internal/access", "internal/controller", "internal/election", "internal/explain", "internal/leaseapi", "internal/observe", "internal/strategy"},
 		"it wires, and is what cmd calls"},
 	{"internal/explain", []string{"api", "internal/election", "internal/leaseapi", "internal/strategy"},
 		"it tells what election decides, of objects that anybody may have read, and decides nothing itself"},
@@ -53,7 +55,7 @@ var importRules = []importRule{
 		"it asks a cluster and says what was found; it decides nothing and stores nothing"},
 	{"internal/doctor/checks", []string{"api", "internal/election", "internal/leaseapi", "internal/strategy"},
 		"facts in, findings out"},
-	{"cmd/coordinator", []string{"internal/coordinator", "internal/doctor", "internal/explain"},
+	{"cmd/coordinator", []string{"api", "internal/access", "internal/coordinator", "internal/doctor", "internal/explain"},
 		"flags, configuration, run; nothing else"},
 
 	{"pkg/candidate", []string{"api", "internal/candidacy", "pkg/fencing"},

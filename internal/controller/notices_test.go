@@ -50,7 +50,7 @@ func (s *server) told() string {
 // annotate changes an annotation of a candidate, and has the watch show it.
 func (s *server) annotate(name, annotation, value string) {
 	s.Helper()
-	obj := s.r.Kind.New()
+	obj := native.New()
 	s.must(s.api.Get(s.Context(), types.NamespacedName{Namespace: leaseKey.Namespace, Name: name}, obj))
 	annotations := obj.GetAnnotations()
 	if annotations == nil {
@@ -118,7 +118,7 @@ func (d distinct) Eventf(regarding, _ runtime.Object, eventType, reason, action,
 
 func (s *server) versionOf(candidate string) int {
 	s.Helper()
-	obj := s.r.Kind.New()
+	obj := native.New()
 	s.must(s.api.Get(s.Context(), types.NamespacedName{Namespace: leaseKey.Namespace, Name: candidate}, obj))
 	version, err := strconv.Atoi(obj.GetResourceVersion())
 	s.must(err)
@@ -254,9 +254,9 @@ func TestStatuses(t *testing.T) {
 	f.SeeLeaseDeleted(f.lease("a"), false)
 	f.elapse(time.Minute)
 	for range 40 {
-		f.SeeCandidateDeleted(leaseKey.Namespace, "a")
+		f.SeeCandidateDeleted(f.candidate("a", "1.36"))
 		f.SeeCandidate(f.candidate("a", "1.36"), false)
-		f.SeeCandidateDeleted(leaseKey.Namespace, "a")
+		f.SeeCandidateDeleted(f.candidate("a", "1.36"))
 	}
 	if len(gone) == 0 || gone[0] != leaseKey || len(f.Statuses(f.settings)) != 0 {
 		t.Errorf("forgotten: %v", gone)
@@ -308,5 +308,5 @@ func TestHandOffIsMeasured(t *testing.T) {
 }
 
 func (f *fixture) candidateState(name string) *candidateState {
-	return f.state(leaseKey).candidates[name]
+	return f.state(leaseKey).candidate("ns", name)
 }

@@ -45,9 +45,11 @@ type Observer struct {
 	// since is when the watch of Leases had shown all there were; zero before.
 	since      time.Time
 	fieldsKept bool
-	leases     map[types.NamespacedName]*leaseState
+	// droppedUntil is until when a write that lost its fields has shown that they are not kept.
+	droppedUntil time.Time
+	leases       map[types.NamespacedName]*leaseState
 	// leaseOf maps a candidate to the lease that it was last seen to name.
-	leaseOf map[types.NamespacedName]types.NamespacedName
+	leaseOf map[candidateID]types.NamespacedName
 	// loads is where leases are led; loadChanged is set when others are to be decided on again for it.
 	loads       election.Loads
 	loadChanged bool
@@ -57,6 +59,16 @@ type Observer struct {
 	forgotten func(types.NamespacedName)
 }
 
+// candidateID identifies a LeaseCandidate: there may be one of each kind with the same name.
+type candidateID struct {
+	types.NamespacedName
+	customResource bool
+}
+
+func idOf(c *strategy.Candidate) candidateID {
+	return candidateID{types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, c.CustomResource}
+}
+
 // leaseState is what is known of one lease.
 type leaseState struct {
 	// lease is the newest known, as the server has it; nil if there is none.
@@ -64,7 +76,7 @@ type leaseState struct {
 	version  uint64
 	observed election.Observations
 
-	candidates map[string]*candidateState
+	candidates map[candidateID]*candidateState
 
 	// writing is set while a write to the lease is under way. What the watch shows meanwhile is put aside, or
 	// else the coordinator might take its own write for somebody else's.
@@ -114,7 +126,7 @@ func NewObserver(identity string, fieldsKept bool, now func() time.Time) *Observ
 		identity:   identity,
 		fieldsKept: fieldsKept,
 		leases:     map[types.NamespacedName]*leaseState{},
-		leaseOf:    map[types.NamespacedName]types.NamespacedName{},
+		leaseOf:    map[candidateID]types.NamespacedName{},
 	}
 }
 
@@ -136,16 +148,46 @@ func (o *Observer) watching() {
 	}
 }
 
+// droppedFor is how long a write that lost its fields counts for more than what the API server says: of several behind one
+// address, one may keep what another drops, and to write again and again would only load both.
+const droppedFor = time.Minute
+
 // SetFieldsKept records what the API server was found to do with the fields of a Lease. It returns the leases to
 // look at again if that has changed.
 func (o *Observer) SetFieldsKept(kept bool) []types.NamespacedName {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.fieldsKept == kept {
+	if o.fieldsKept == kept || kept && o.now().Before(o.droppedUntil) {
 		return nil
 	}
 	o.fieldsKept = kept
 	return o.coordinated()
+}
+
+// FieldsKept returns what is taken to be so.
+func (o *Observer) FieldsKept() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.fieldsKept
+}
+
+// FieldsDropped records that a write has lost its fields. It returns the leases to look at again.
+func (o *Observer) FieldsDropped() []types.NamespacedName {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.droppedUntil = o.now().Add(droppedFor)
+	o.fieldsKept = false
+	return o.coordinated()
+}
+
+// Lease returns the lease as it was last seen; nil if there was none, or nothing was seen yet. Read-only.
+func (o *Observer) Lease(key types.NamespacedName) *coordinationv1.Lease {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if st := o.leases[key]; st != nil {
+		return st.lease
+	}
+	return nil
 }
 
 // Coordinated returns the leases that have candidates, in no particular order.
@@ -269,7 +311,7 @@ func (o *Observer) weigh(key types.NamespacedName, st *leaseState) {
 		lease = leaseapi.Decode(lease, o.fieldsKept)
 	}
 	var leader *strategy.Candidate
-	if cs := st.candidates[cmp.Or(st.intended, election.Heir(lease))]; cs != nil {
+	if cs := st.candidate(key.Namespace, cmp.Or(st.intended, election.Heir(lease))); cs != nil {
 		leader = cs.candidate
 	}
 	_, spreads := st.strategy.(strategy.LoadDependent)
@@ -316,32 +358,74 @@ func equal[T comparable](a, b *T) bool {
 	return *a == *b
 }
 
+// candidate returns, of the LeaseCandidates of that name, the one that counts; nil if there is none.
+func (st *leaseState) candidate(namespace, name string) *candidateState {
+	id := candidateID{types.NamespacedName{Namespace: namespace, Name: name}, false}
+	a := st.candidates[id]
+	id.customResource = true
+	b := st.candidates[id]
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	case election.Supersedes(&election.Candidate{Candidate: b.candidate, Observed: b.observed}, &election.Candidate{Candidate: a.candidate, Observed: a.observed}):
+		return b
+	}
+	return a
+}
+
 // SeeCandidate records that the candidate is as given, and returns the leases to decide on. initial says that it is
 // part of the first list.
 func (o *Observer) SeeCandidate(c *strategy.Candidate, initial bool) []types.NamespacedName {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	id := types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
+	return append(o.seeCandidate(c, initial), o.concerned(types.NamespacedName{Namespace: c.Namespace, Name: c.LeaseName})...)
+}
+
+// SeeCandidates records that the given candidates are all there are of their kind, and returns the leases to decide on.
+func (o *Observer) SeeCandidates(customResource bool, all []*strategy.Candidate) []types.NamespacedName {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	gone := map[candidateID]bool{}
+	for id := range o.leaseOf {
+		gone[id] = id.customResource == customResource
+	}
+	var decide []types.NamespacedName
+	for _, c := range all {
+		delete(gone, idOf(c))
+		decide = append(decide, o.seeCandidate(c, true)...)
+	}
+	for id, is := range gone {
+		if is {
+			decide = append(decide, o.candidateDeleted(id)...)
+		}
+	}
+	return append(decide, o.concerned(types.NamespacedName{})...)
+}
+
+func (o *Observer) seeCandidate(c *strategy.Candidate, initial bool) []types.NamespacedName {
+	id := idOf(c)
 	key := types.NamespacedName{Namespace: c.Namespace, Name: c.LeaseName}
 	decide := []types.NamespacedName{key}
 	if old, known := o.leaseOf[id]; known {
-		if parseVersion(c.ResourceVersion) < parseVersion(o.leases[old].candidates[c.Name].candidate.ResourceVersion) {
+		if parseVersion(c.ResourceVersion) < parseVersion(o.leases[old].candidates[id].candidate.ResourceVersion) {
 			return nil
 		}
 		if old != key {
-			o.forget(old, c.Name)
+			o.forget(old, id)
 			decide = append(decide, old)
 		}
 	}
 	o.leaseOf[id] = key
 	st := o.state(key)
-	cs := st.candidates[c.Name]
+	cs := st.candidates[id]
 	if cs == nil {
 		cs = &candidateState{}
 		if st.candidates == nil {
-			st.candidates = map[string]*candidateState{}
+			st.candidates = map[candidateID]*candidateState{}
 		}
-		st.candidates[c.Name] = cs
+		st.candidates[id] = cs
 	}
 	if cs.candidate == nil || !cs.candidate.PriorityUntil.Equal(c.PriorityUntil) {
 		cs.priorityOver = !c.PriorityUntil.IsZero() && !o.now().Before(c.PriorityUntil)
@@ -349,27 +433,35 @@ func (o *Observer) SeeCandidate(c *strategy.Candidate, initial bool) []types.Nam
 	cs.candidate = c
 	cs.observed = cs.observed.See(c, o.now(), initial)
 	o.weigh(key, st)
-	return append(decide, o.concerned(key)...)
+	return decide
 }
 
-// SeeCandidateDeleted records that the candidate no longer exists, and returns the leases to decide on.
-func (o *Observer) SeeCandidateDeleted(namespace, name string) []types.NamespacedName {
+// SeeCandidateDeleted records that the candidate no longer exists, and returns the leases to decide on. Another that was
+// created under its name since stays.
+func (o *Observer) SeeCandidateDeleted(c *strategy.Candidate) []types.NamespacedName {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	id := types.NamespacedName{Namespace: namespace, Name: name}
-	key, known := o.leaseOf[id]
-	if !known {
+	id := idOf(c)
+	if key, known := o.leaseOf[id]; !known || o.leases[key].candidates[id].candidate.UID != c.UID {
 		return nil
 	}
-	delete(o.leaseOf, id)
-	o.forget(key, name)
-	return append([]types.NamespacedName{key}, o.concerned(key)...)
+	keys := o.candidateDeleted(id)
+	return append(keys, o.concerned(keys[0])...)
 }
 
-func (o *Observer) forget(key types.NamespacedName, candidate string) {
+func (o *Observer) candidateDeleted(id candidateID) []types.NamespacedName {
+	key := o.leaseOf[id]
+	delete(o.leaseOf, id)
+	o.forget(key, id)
+	return []types.NamespacedName{key}
+}
+
+func (o *Observer) forget(key types.NamespacedName, id candidateID) {
 	st := o.state(key)
-	delete(st.candidates, candidate)
-	st.observed.Forget(candidate)
+	delete(st.candidates, id)
+	if st.candidate(id.Namespace, id.Name) == nil {
+		st.observed.Forget(id.Name)
+	}
 	o.weigh(key, st)
 	o.sweep()
 }
@@ -619,7 +711,7 @@ func (o *Observer) end(key types.NamespacedName, st *leaseState) LeaseSeen {
 func (o *Observer) pinged(key types.NamespacedName, c *strategy.Candidate) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	cs := o.state(key).candidates[c.Name]
+	cs := o.state(key).candidates[idOf(c)]
 	if cs == nil || cs.candidate.UID != c.UID || !cs.candidate.Renewed.Equal(c.Renewed) {
 		return
 	}

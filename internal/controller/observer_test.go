@@ -239,26 +239,26 @@ func TestAckRacesPing(t *testing.T) {
 	f.elapse(time.Minute)
 	f.SeeCandidate(f.candidate("a", "1.36"), false)
 	f.pinged(leaseKey, pinged)
-	if o := f.Observer.leases[leaseKey].candidates["a"].observed; !o.Pinged.IsZero() || o.Unanswered != 0 {
+	if o := f.Observer.leases[leaseKey].candidate("ns", "a").observed; !o.Pinged.IsZero() || o.Unanswered != 0 {
 		t.Errorf("after the ack: %+v", o)
 	}
 	f.decides(election.Appoint, "a")
 
 	// Without an ack the ping counts, and a candidate of the same name that came after it was not pinged.
 	f.elapse(time.Minute)
-	present := f.Observer.leases[leaseKey].candidates["a"].candidate
+	present := f.Observer.leases[leaseKey].candidate("ns", "a").candidate
 	f.pinged(leaseKey, present)
-	if o := f.Observer.leases[leaseKey].candidates["a"].observed; !o.Pinged.Equal(f.clock) {
+	if o := f.Observer.leases[leaseKey].candidate("ns", "a").observed; !o.Pinged.Equal(f.clock) {
 		t.Errorf("after the ping: %+v", o)
 	}
 	reborn := f.candidate("a", "1.36")
 	reborn.UID, reborn.Renewed = "other", present.Renewed
 	f.SeeCandidate(reborn, false)
 	f.pinged(leaseKey, present)
-	if o := f.Observer.leases[leaseKey].candidates["a"].observed; !o.Pinged.IsZero() {
+	if o := f.Observer.leases[leaseKey].candidate("ns", "a").observed; !o.Pinged.IsZero() {
 		t.Errorf("the newcomer counts as pinged: %+v", o)
 	}
-	f.SeeCandidateDeleted("ns", "a")
+	f.SeeCandidateDeleted(reborn)
 	f.pinged(leaseKey, reborn)
 }
 
@@ -325,10 +325,10 @@ func TestCandidateMovesBetweenLeases(t *testing.T) {
 	if got := f.Coordinated(); !slices.Equal(got, []types.NamespacedName{other}) {
 		t.Errorf("coordinated: %v", got)
 	}
-	if keys := f.SeeCandidateDeleted("ns", "a"); !slices.Equal(keys, []types.NamespacedName{other}) {
+	if keys := f.SeeCandidateDeleted(f.candidate("a", "1.36")); !slices.Equal(keys, []types.NamespacedName{other}) {
 		t.Errorf("to decide on after its deletion: %v", keys)
 	}
-	if keys := f.SeeCandidateDeleted("ns", "a"); keys != nil {
+	if keys := f.SeeCandidateDeleted(f.candidate("a", "1.36")); keys != nil {
 		t.Errorf("to decide on after its second deletion: %v", keys)
 	}
 	if len(f.Observer.leaseOf) != 0 {
@@ -347,7 +347,7 @@ func TestWhatIsGoneIsForgotten(t *testing.T) {
 		candidate.LeaseName = lease.Name
 		f.SeeCandidate(candidate, false)
 		f.SeeLeaseDeleted(lease, false)
-		for _, key := range f.SeeCandidateDeleted("ns", candidate.Name) {
+		for _, key := range f.SeeCandidateDeleted(candidate) {
 			f.decide(key, f.settings)
 		}
 		f.elapse(time.Second)
@@ -367,13 +367,13 @@ func TestOldCandidateIsIgnored(t *testing.T) {
 	if keys := f.SeeCandidate(old, false); keys != nil {
 		t.Errorf("to decide on: %v", keys)
 	}
-	if got := f.Observer.leases[leaseKey].candidates["a"].candidate.Emulation.Text; got != "1.35" {
+	if got := f.Observer.leases[leaseKey].candidate("ns", "a").candidate.Emulation.Text; got != "1.35" {
 		t.Errorf("emulation version %s", got)
 	}
 	elsewhere := *old
 	elsewhere.LeaseName = "other"
 	f.SeeCandidate(&elsewhere, false)
-	if got := f.Observer.leaseOf[types.NamespacedName{Namespace: "ns", Name: "a"}]; got != leaseKey {
+	if got := f.Observer.leaseOf[candidateID{types.NamespacedName{Namespace: "ns", Name: "a"}, false}]; got != leaseKey {
 		t.Errorf("an old event moved the candidate to %s", got)
 	}
 }

@@ -33,9 +33,10 @@ import (
 	"github.com/lease-coordinator/coordinator/internal/election"
 	"github.com/lease-coordinator/coordinator/internal/leaseapi"
 	"github.com/lease-coordinator/coordinator/internal/observe"
+	"github.com/lease-coordinator/coordinator/internal/strategy"
 )
 
-// The rights that the reconciler uses; those of leader election and of events are in internal/coordinator.
+// The rights that the reconciler uses; those of leader election and of events are in internal/access.
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups=coordination.k8s.io;lease-coordinator.dev,resources=leasecandidates,verbs=get;list;watch;patch;delete
 
@@ -55,7 +56,6 @@ type Reconciler struct {
 	Client client.Client
 	// Reader reads from the API server, past the cache.
 	Reader   client.Reader
-	Kind     leaseapi.CandidateKind
 	Observer *Observer
 	// Settings returns the operator's choices, which may change while the coordinator runs.
 	Settings func() *election.Settings
@@ -71,6 +71,9 @@ type Reconciler struct {
 
 	// queue is set once the controller runs.
 	queue atomic.Pointer[queue]
+	// kinds are those that are followed, and watches how; see Follow.
+	kinds   atomic.Pointer[kinds]
+	watches []*candidateWatch
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -112,9 +115,12 @@ func (r *Reconciler) step(ctx context.Context, logger logr.Logger, key types.Nam
 		return reconcile.Result{RequeueAfter: settings.ElectionDuration}, false, nil
 	}
 	var err error
-	if d.Action == election.Ping {
+	switch d.Action {
+	case election.Ping:
 		err = r.ping(ctx, key, d)
-	} else {
+	case election.Collect:
+		err = r.collect(ctx, logger, key, d)
+	default:
 		err = r.write(ctx, logger, key, d)
 	}
 	if err != nil {
@@ -166,7 +172,11 @@ func (r *Reconciler) notify(d decided) {
 	for _, n := range d.notices {
 		var about client.Object = d.about()
 		if n.candidate != nil {
-			about = r.Kind.New()
+			kind := r.kindOf(n.candidate)
+			if kind == nil {
+				continue
+			}
+			about = kind.New()
 			about.SetNamespace(n.candidate.Namespace)
 			about.SetName(n.candidate.Name)
 			about.SetUID(types.UID(n.candidate.UID))
@@ -205,7 +215,8 @@ func (r *Reconciler) write(ctx context.Context, logger logr.Logger, key types.Na
 	if !r.Observer.begin(key, d) {
 		return nil
 	}
-	after, err := leaseapi.WriteLease(ctx, r.Client, d.before, r.Observer.compose(d, base))
+	written := r.Observer.compose(d, base)
+	after, err := leaseapi.WriteLease(ctx, r.Client, d.before, written)
 	if err != nil {
 		r.noticed(logger, r.Observer.failed(key))
 		return err
@@ -217,7 +228,9 @@ func (r *Reconciler) write(ctx context.Context, logger logr.Logger, key types.Na
 		r.Metrics.Elected(d.vacantFor)
 	}
 	r.Events.Written(after, d.Decision)
-	if d.Action == election.Prefer && d.fieldsKept && after.Spec.PreferredHolder == nil {
+	if written.Spec.PreferredHolder != nil && after.Spec.PreferredHolder == nil || written.Spec.Strategy != nil && after.Spec.Strategy == nil {
+		logger.Info("API server dropped fields of a Lease that it was found to keep; annotations are used", "for", droppedFor.String())
+		r.LookAt(r.Observer.FieldsDropped())
 		r.surprised()
 	}
 	r.noticed(logger, seen)
@@ -238,23 +251,21 @@ func (r *Reconciler) noticed(logger logr.Logger, seen LeaseSeen) {
 func (r *Reconciler) ping(ctx context.Context, key types.NamespacedName, d decided) error {
 	wanted := make(map[string]election.Candidate, len(d.Pings))
 	for _, c := range d.snapshot.Candidates {
-		wanted[c.Name] = c
+		if other, twice := wanted[c.Name]; !twice || election.Supersedes(&c, &other) {
+			wanted[c.Name] = c
+		}
 	}
-	var group errgroup.Group
-	group.SetLimit(maxParallelPings)
+	candidates := make([]*strategy.Candidate, 0, len(d.Pings))
 	for _, name := range d.Pings {
-		c := wanted[name]
-		group.Go(func() error {
-			err := r.pingOne(ctx, key, c)
-			if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-				// It has just renewed, or gone. Nobody else's ping depends on that.
-				r.Metrics.Failed(observe.FailureConflict)
-				return r.refreshCandidate(ctx, c)
-			}
-			return err
-		})
+		candidates = append(candidates, wanted[name].Candidate)
 	}
-	if err := group.Wait(); err != nil {
+	if err := r.writeEach(ctx, candidates, func(kind leaseapi.CandidateKind, c *strategy.Candidate) error {
+		if _, err := kind.Ping(ctx, r.Client, c, election.PingTime(wanted[c.Name], r.Observer.now())); err != nil {
+			return err
+		}
+		r.Observer.pinged(key, c)
+		return nil
+	}); err != nil {
 		return err
 	}
 	r.Metrics.Written(key, d.Decision)
@@ -262,18 +273,56 @@ func (r *Reconciler) ping(ctx context.Context, key types.NamespacedName, d decid
 	return nil
 }
 
-func (r *Reconciler) pingOne(ctx context.Context, key types.NamespacedName, c election.Candidate) error {
-	if _, err := r.Kind.Ping(ctx, r.Client, c.Candidate, election.PingTime(c, r.Observer.now())); err != nil {
+// collect deletes the candidates that the decision names.
+func (r *Reconciler) collect(ctx context.Context, logger logr.Logger, key types.NamespacedName, d decided) error {
+	if err := r.writeEach(ctx, d.Dead, func(kind leaseapi.CandidateKind, c *strategy.Candidate) error {
+		if err := kind.Delete(ctx, r.Client, c); err != nil {
+			return err
+		}
+		r.LookAt(r.Observer.SeeCandidateDeleted(c))
+		return nil
+	}); err != nil {
 		return err
 	}
-	r.Observer.pinged(key, c.Candidate)
+	r.Metrics.Written(key, d.Decision)
+	logger.Info("Decision carried out", decisionValues(d.Decision)...)
 	return nil
+}
+
+// writeEach writes to each of the candidates. One that has just renewed, or gone, is looked at again, and nobody else's
+// write depends on that.
+func (r *Reconciler) writeEach(ctx context.Context, candidates []*strategy.Candidate, write func(leaseapi.CandidateKind, *strategy.Candidate) error) error {
+	var group errgroup.Group
+	group.SetLimit(maxParallelPings)
+	for _, c := range candidates {
+		kind := r.kindOf(c)
+		if kind == nil {
+			// Not served any more. What is known of its candidates is about to be dropped.
+			continue
+		}
+		group.Go(func() error {
+			err := write(kind, c)
+			switch {
+			case leaseapi.NotServed(err):
+				// By this API server: others may, or it did a moment ago. The candidate is none the worse for it.
+				return err
+			case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+				r.Metrics.Failed(observe.FailureConflict)
+				return r.refreshCandidate(ctx, kind, c)
+			}
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 // failure decides what a failed write means. A conflict is no error: somebody else wrote first, and what they wrote
 // is read and decided on. It returns nil if the lease is to be looked at again at once.
 func (r *Reconciler) failure(ctx context.Context, key types.NamespacedName, err error) error {
 	switch {
+	case leaseapi.NotServed(err):
+		r.Metrics.Failed(observe.FailureError)
+		r.surprised()
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
 		r.Metrics.Failed(observe.FailureConflict)
 		return r.refreshLease(ctx, key)
@@ -307,16 +356,17 @@ func (r *Reconciler) refreshLease(ctx context.Context, key types.NamespacedName)
 	return nil
 }
 
-func (r *Reconciler) refreshCandidate(ctx context.Context, c election.Candidate) error {
-	obj := r.Kind.New()
-	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, obj)
+func (r *Reconciler) refreshCandidate(ctx context.Context, kind leaseapi.CandidateKind, c *strategy.Candidate) error {
+	obj := kind.New()
+	key := types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
+	err := r.Reader.Get(ctx, key, obj)
 	switch {
-	case apierrors.IsNotFound(err):
-		r.Observer.SeeCandidateDeleted(c.Namespace, c.Name)
+	case apierrors.IsNotFound(err) && !leaseapi.NotServed(err):
+		r.LookAt(r.Observer.SeeCandidateDeleted(c))
 		return nil
 	case err != nil:
-		return fmt.Errorf("reading candidate %s/%s after a conflict: %w", c.Namespace, c.Name, err)
+		return fmt.Errorf("reading candidate %s after a conflict: %w", key, err)
 	}
-	r.Observer.SeeCandidate(r.Kind.Candidate(obj), false)
+	r.Observer.SeeCandidate(kind.Candidate(obj), false)
 	return nil
 }

@@ -30,7 +30,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -65,20 +64,16 @@ type server struct {
 	writes atomic.Int32
 }
 
-// kind is the native candidate, as the server in memory serves it.
-func kind(t *testing.T) leaseapi.CandidateKind {
-	t.Helper()
-	k, err := leaseapi.ServedCandidates(t.Context(), servedBeta{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
+// native is the kind of candidates in these tests, and custom the other.
+var (
+	native = leaseapi.KindOf(coordinationv1beta1.SchemeGroupVersion.WithKind("LeaseCandidate"))
+	custom = leaseapi.KindOf(v1alpha1.SchemeGroupVersion.WithKind("LeaseCandidate"))
+)
 
 func newServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{fixture: newFixture(t), registry: prometheus.NewRegistry(), events: events.NewFakeRecorder(100), active: true}
-	s.api = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).
+	s.api = fake.NewClientBuilder().WithScheme(leaseapi.NewScheme()).
 		WithIndex(&coordinationv1.Lease{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
 	write := func(obj client.Object, do func() error) error {
 		s.writes.Add(1)
@@ -124,12 +119,13 @@ func newServer(t *testing.T) *server {
 		},
 	})
 	s.r = &Reconciler{
-		Client: faulty, Reader: faulty, Kind: kind(t), Observer: s.Observer,
+		Client: faulty, Reader: faulty, Observer: s.Observer,
 		Settings: func() *election.Settings { return s.settings },
 		Events:   observe.Events{Recorder: s.events}, Metrics: observe.NewMetrics(s.registry),
 		Act:       func() (func(), bool) { return func() {}, s.active },
 		Surprised: func() { s.surprises++ },
 	}
+	s.r.kinds.Store(&kinds{native, custom})
 	return s
 }
 
@@ -151,7 +147,7 @@ func (s *server) syncCandidates() {
 	var list coordinationv1beta1.LeaseCandidateList
 	s.must(s.api.List(s.Context(), &list))
 	for i := range list.Items {
-		s.SeeCandidate(s.r.Kind.Candidate(&list.Items[i]), false)
+		s.SeeCandidate(native.Candidate(&list.Items[i]), false)
 	}
 }
 

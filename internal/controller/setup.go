@@ -46,7 +46,8 @@ const (
 	retryMax = 2 * time.Second
 )
 
-// SetupWithManager adds the controller to a manager. Its watches run on standbys too, and feed the observer.
+// SetupWithManager adds the controller to a manager. Its watches run on standbys too, and feed the observer; those of
+// candidates begin with Follow.
 // The manager's own leader election is not used: see Act.
 func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	c, err := controller.New("election", mgr, controller.Options{
@@ -62,9 +63,10 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	}
 	sources := []source.Source{
 		source.Kind(mgr.GetCache(), &coordinationv1.Lease{}, r.leaseEvents()),
-		source.Kind(mgr.GetCache(), r.Kind.New(), r.candidateEvents()),
 		source.Func(func(_ context.Context, q queue) error {
 			r.queue.Store(&q)
+			// What was seen before there was a queue.
+			r.LookAt(r.Observer.Coordinated())
 			return nil
 		}),
 	}
@@ -105,7 +107,7 @@ func (w watchingLeases) Start(ctx context.Context) error {
 func (r *Reconciler) LookAt(leases []types.NamespacedName) {
 	q := r.queue.Load()
 	if q == nil {
-		// The controller is about to start, and looks at every lease then.
+		// The controller is about to start, and looks at every lease that has candidates then.
 		return
 	}
 	for _, key := range leases {
@@ -130,29 +132,6 @@ func (r *Reconciler) leaseEvents() handler.TypedFuncs[*coordinationv1.Lease, rec
 		},
 		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[*coordinationv1.Lease], q queue) {
 			see(ctx, e.Object, r.Observer.SeeLeaseDeleted(e.Object, e.DeleteStateUnknown), q)
-		},
-	}
-}
-
-func (r *Reconciler) candidateEvents() handler.TypedFuncs[client.Object, reconcile.Request] {
-	add := func(keys []types.NamespacedName, q queue) {
-		for _, key := range keys {
-			q.Add(reconcile.Request{NamespacedName: key})
-		}
-	}
-	return handler.TypedFuncs[client.Object, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[client.Object], q queue) {
-			if c := r.Kind.Candidate(e.Object); c != nil {
-				add(r.Observer.SeeCandidate(c, e.IsInInitialList), q)
-			}
-		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[client.Object], q queue) {
-			if c := r.Kind.Candidate(e.ObjectNew); c != nil {
-				add(r.Observer.SeeCandidate(c, false), q)
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[client.Object], q queue) {
-			add(r.Observer.SeeCandidateDeleted(e.Object.GetNamespace(), e.Object.GetName()), q)
 		},
 	}
 }

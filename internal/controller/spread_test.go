@@ -80,7 +80,7 @@ func (f *fleet) join(node, version string) {
 func (f *fleet) leave(node string) {
 	delete(f.nodes, node)
 	for _, key := range f.leases {
-		f.queue = append(f.queue, f.SeeCandidateDeleted(key.Namespace, node+"-"+key.Name)...)
+		f.queue = append(f.queue, f.SeeCandidateDeleted(f.candidateOn(node, key))...)
 	}
 }
 
@@ -304,7 +304,7 @@ func TestSpreadDoesNotWaitForOneThatNeverTakesUp(t *testing.T) {
 	stuck := f.leases[0]
 	f.leases = f.leases[1:]
 	// n0's candidate for the stuck lease is gone; the only other one acks but does not take up.
-	f.SeeCandidateDeleted(stuck.Namespace, "n0-"+stuck.Name)
+	f.SeeCandidateDeleted(f.candidateOn("n0", stuck))
 	f.nodes["deaf"] = "1.0.0"
 	f.SeeCandidate(f.candidateOn("deaf", stuck), false)
 	delete(f.nodes, "deaf")

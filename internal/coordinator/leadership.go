@@ -77,7 +77,7 @@ func (o *Options) lockKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: o.LockNamespace, Name: o.LockName}
 }
 
-func newLeadership(o *Options, config *rest.Config, identity string, metrics *observe.Metrics, logger logr.Logger) (*leadership, error) {
+func newLeadership(o *Options, config *rest.Config, identity string, watch lockWatch, metrics *observe.Metrics, logger logr.Logger) (*leadership, error) {
 	l := &leadership{options: o, identity: identity, elected: func() {}, metrics: metrics, logger: logger.WithName("leadership")}
 	if !o.LeaderElect {
 		return l, nil
@@ -93,7 +93,7 @@ func newLeadership(o *Options, config *rest.Config, identity string, metrics *ob
 	lock := &ownLock{
 		Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
-			Client:     client,
+			Client:     &watchedLeases{LeasesGetter: client, watch: watch},
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
 		validFor:      o.RenewDeadline,

@@ -20,6 +20,10 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
@@ -75,6 +79,62 @@ func (l *ownLock) term() (from, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Time{}, l.renewed.Add(l.validFor)
+}
+
+// lockWatch is what the coordinator sees of its own lock besides reading it.
+type lockWatch struct {
+	// seen returns the Lease as the watch last showed it; nil if it has not.
+	seen func(types.NamespacedName) *coordinationv1.Lease
+	// failed is told of each error.
+	failed func(error)
+}
+
+// watchedLeases reads a Lease from what the watch of Leases has shown, so that a standby costs no requests. After a write that
+// failed, as it does on a Lease that has changed since, it asks the API server. It is used from one goroutine.
+type watchedLeases struct {
+	coordinationv1client.LeasesGetter
+	watch lockWatch
+	ask   bool
+}
+
+// Leases implements coordinationv1client.LeasesGetter.
+func (w *watchedLeases) Leases(namespace string) coordinationv1client.LeaseInterface {
+	return watchedLease{w.LeasesGetter.Leases(namespace), w, namespace}
+}
+
+type watchedLease struct {
+	coordinationv1client.LeaseInterface
+	leases    *watchedLeases
+	namespace string
+}
+
+// Get implements coordinationv1client.LeaseInterface.
+func (w watchedLease) Get(ctx context.Context, name string, options metav1.GetOptions) (*coordinationv1.Lease, error) {
+	if seen := w.leases.watch.seen(types.NamespacedName{Namespace: w.namespace, Name: name}); seen != nil && !w.leases.ask {
+		return seen.DeepCopy(), nil
+	}
+	lease, err := w.LeaseInterface.Get(ctx, name, options)
+	return lease, w.noted(err)
+}
+
+// Create implements coordinationv1client.LeaseInterface.
+func (w watchedLease) Create(ctx context.Context, lease *coordinationv1.Lease, options metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	created, err := w.LeaseInterface.Create(ctx, lease, options)
+	return created, w.noted(err)
+}
+
+// Update implements coordinationv1client.LeaseInterface.
+func (w watchedLease) Update(ctx context.Context, lease *coordinationv1.Lease, options metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	updated, err := w.LeaseInterface.Update(ctx, lease, options)
+	return updated, w.noted(err)
+}
+
+func (w watchedLease) noted(err error) error {
+	w.leases.ask = err != nil
+	if err != nil {
+		w.leases.watch.failed(err)
+	}
+	return err
 }
 
 // replacingLock is the in-tree coordinator's lock as ours: whatever kube-apiserver holds it, we take it at once, by

@@ -51,7 +51,9 @@ type Options struct {
 	RenewDeadline time.Duration
 	RetryPeriod   time.Duration
 
-	InTree configv1alpha1.InTreeMode
+	// Namespaces are those that are coordinated; none means all.
+	Namespaces []string
+	InTree     configv1alpha1.InTreeMode
 
 	ElectionDuration time.Duration
 	CandidateTTL     time.Duration
@@ -112,6 +114,7 @@ func fromConfiguration(c *configv1alpha1.CoordinatorConfiguration) *Options {
 		LeaseDuration:    lock.LeaseDuration.Duration,
 		RenewDeadline:    lock.RenewDeadline.Duration,
 		RetryPeriod:      lock.RetryPeriod.Duration,
+		Namespaces:       c.Namespaces,
 		InTree:           c.InTree,
 		ElectionDuration: c.Election.ElectionDuration.Duration,
 		CandidateTTL:     c.Election.CandidateTTL.Duration,
@@ -163,6 +166,7 @@ func builtInNames() string {
 // AddFlags adds the options' flags, with the options' present values as defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.AddElectionFlags(fs)
+	fs.StringSliceVar(&o.Namespaces, "namespaces", o.Namespaces, "Namespaces whose leases are coordinated, for a coordinator that may not watch the whole cluster. None, the default, means all but kube-node-lease.")
 	fs.StringVar((*string)(&o.InTree), "in-tree", string(o.InTree), "How to live beside the coordinator inside kube-apiserver (feature gate CoordinatedLeaderElection): 'yield' leaves OldestEmulationVersion leases to it while it is active; 'replace' takes over its lock, so that it becomes our standby.")
 	fs.BoolVar(&o.DryRun, "dry-run", o.DryRun, "Decide, log and count, but write to no LeaseCandidate and to no Lease but the coordinator's own lock.")
 

@@ -185,6 +185,12 @@ var rules = map[string]struct {
 		[]string{"metrics-bind-address=0"}, []string{"metrics-bind-address=8443"},
 		`--metrics-bind-address="8443": must be host:port, or 0: address 8443: missing port in address`,
 	},
+	"namespaces": {
+		[]string{"namespaces=a,kube-system"}, []string{"namespaces=a,B,kube-node-lease,a"},
+		`--namespaces=a,B,kube-node-lease,a: "B": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')
+--namespaces=a,B,kube-node-lease,a: the leases of kube-node-lease are the kubelets' own and are never coordinated
+--namespaces=a,B,kube-node-lease,a: a is named twice`,
+	},
 	"health address": {
 		[]string{"health-probe-bind-address=[::1]:8081"}, []string{"health-probe-bind-address=::1:8081"},
 		`--health-probe-bind-address="::1:8081": must be host:port, or 0: address ::1:8081: too many colons in address`,
@@ -278,7 +284,7 @@ var others = map[string][2]string{
 	"kubeconfig": {"f", "g"}, "kube-api-qps": {"5", "5.5"}, "kube-api-burst": {"6", "7"},
 	"leader-elect": {"false", "true"}, "leader-elect-resource-namespace": {"ns", "ms"}, "leader-elect-resource-name": {"n", "m"},
 	"leader-elect-lease-duration": {"14s", "13s"}, "leader-elect-renew-deadline": {"8s", "9s"}, "leader-elect-retry-period": {"3s", "4s"},
-	"in-tree": {"replace", "yield"}, "dry-run": {"true", "false"},
+	"namespaces": {"a,b", "c"}, "in-tree": {"replace", "yield"}, "dry-run": {"true", "false"},
 	"election-duration": {"4s", "6s"}, "candidate-ttl": {"3h0m0s", "4h0m0s"}, "take-up-timeout": {"7s", "0s"}, "min-term": {"2m0s", "0s"},
 	"strategies":           {"OldestEmulationVersion", "*"},
 	"metrics-bind-address": {"0", ":1"}, "metrics-secure": {"false", "true"}, "health-probe-bind-address": {"0", ":2"},
@@ -354,7 +360,7 @@ func TestFlags(t *testing.T) {
 	want := Options{
 		ConfigFile: "c", Strategies: []string{"OldestEmulationVersion", "-a", "b"}, LeaseStrategies: []string{"a,b=c", "d=e"},
 		Kubeconfig: "f", KubeAPIQPS: 5, KubeAPIBurst: 6, LockNamespace: "ns", LockName: "n",
-		LeaseDuration: 14 * time.Second, RenewDeadline: 8 * time.Second, RetryPeriod: 3 * time.Second, InTree: "replace",
+		LeaseDuration: 14 * time.Second, RenewDeadline: 8 * time.Second, RetryPeriod: 3 * time.Second, Namespaces: []string{"a", "b"}, InTree: "replace",
 		ElectionDuration: 4 * time.Second, CandidateTTL: 3 * time.Hour, TakeUpTimeout: 7 * time.Second, MinTerm: 2 * time.Minute,
 		DryRun: true, MetricsAddress: "0", HealthAddress: "0", LogFormat: "json", Verbosity: 3, flags: fs,
 	}

@@ -308,11 +308,11 @@ func TestReloadTellsWhatTakesARestart(t *testing.T) {
 		pass(filePeriod * (1 + settled))
 		r.expect("all but inTree changed", inForce("clientConnection.kubeconfig, clientConnection.qps, clientConnection.burst, leaderElection.leaderElect, "+
 			"leaderElection.resourceNamespace, leaderElection.leaseDuration, leaderElection.renewDeadline, leaderElection.retryPeriod, "+
-			"metrics.bindAddress, health.bindAddress, logging.format"))
+			"namespaces, metrics.bindAddress, health.bindAddress, logging.format"))
 		r.write(all("leader-elect"))
 		pass(filePeriod * (1 + settled))
 		const waiting = "clientConnection.kubeconfig, clientConnection.qps, clientConnection.burst, " +
-			"leaderElection.resourceNamespace, leaderElection.leaseDuration, leaderElection.renewDeadline, leaderElection.retryPeriod, inTree, " +
+			"leaderElection.resourceNamespace, leaderElection.leaseDuration, leaderElection.renewDeadline, leaderElection.retryPeriod, namespaces, inTree, " +
 			"metrics.bindAddress, health.bindAddress, logging.format"
 		r.expect("all but leaderElect changed", inForce(waiting))
 

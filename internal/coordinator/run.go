@@ -33,37 +33,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/discovery"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/internal/controller"
 	"github.com/lease-coordinator/coordinator/internal/leaseapi"
 	"github.com/lease-coordinator/coordinator/internal/observe"
-)
-
-const (
-	// probePeriod is how often the API server is asked what it can do and what it allows, so that a feature gate
-	// that is switched on in an upgrade is followed without restart, and a right that was taken away is missed
-	// within half a minute: watches that are open go on without it.
-	probePeriod = 20 * time.Second
-	// retryPeriod is how often it is asked while the coordinator cannot work.
-	retryPeriod = 5 * time.Second
-	// probePause is the shortest time between two looks, however many failures ask for one.
-	probePause = time.Second
-	// requestTimeout bounds every request but watches.
-	requestTimeout = 10 * time.Second
 )
 
 // Run runs the coordinator until ctx is done. It returns an error if the options are at fault or the manager
@@ -120,7 +105,7 @@ type coordinator struct {
 	options    *Options
 	logger     logr.Logger
 	manager    manager.Manager
-	discovery  discovery.DiscoveryInterfaceWithContext
+	discovery  *leaseapi.Discovery
 	leadership *leadership
 	observer   *controller.Observer
 	metrics    *observe.Metrics
@@ -129,8 +114,15 @@ type coordinator struct {
 	configuration *configuration
 	// problem is why the coordinator cannot work at present; nil if it can.
 	problem atomic.Pointer[error]
-	// probe asks for a look at what the API server can do, without waiting for the next.
-	probe chan struct{}
+	// flavour is what the API server was last found to do; nil if that is not known yet.
+	flavour atomic.Pointer[flavour]
+	// wake asks for a full look at what the API server can do, without waiting for the next.
+	wake chan struct{}
+
+	// The rest belongs to Start. running is done when the coordinator ends, and started set once it has begun to work.
+	running context.Context
+	started bool
+	kinds   kindChoice
 }
 
 var errStarting = errors.New("starting")
@@ -140,26 +132,20 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 	if err != nil {
 		return nil, err
 	}
-	c := &coordinator{options: o, logger: logger, probe: make(chan struct{}, 1)}
+	c := &coordinator{options: o, logger: logger, wake: make(chan struct{}, 1)}
 	c.problem.Store(&errStarting)
 	metricsOptions := metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure}
 	if o.MetricsSecure {
 		metricsOptions.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
 	mgr, err := manager.New(config, manager.Options{
-		Scheme:                 clientgoscheme.Scheme,
-		MapperProvider:         newMapper,
-		Logger:                 logger,
-		Metrics:                metricsOptions,
-		HealthProbeBindAddress: o.HealthAddress,
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject: map[client.Object]cache.ByObject{
-				// Every kubelet renews a Lease there, every 10 s.
-				&coordinationv1.Lease{}: {Field: fields.OneTermNotEqualSelector("metadata.namespace", corev1.NamespaceNodeLease)},
-			},
-			DefaultWatchErrorHandler: toolscache.WatchErrorHandlerWithContext(c.watchFailed),
-		},
+		Scheme:         leaseapi.NewScheme(),
+		MapperProvider: newMapper,
+		Logger:         logger,
+		Metrics:        metricsOptions,
+		// Served by healthServer.
+		HealthProbeBindAddress: "0",
+		Cache:                  o.cacheOptions(c.watchFailed),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the manager: %w", err)
@@ -168,14 +154,14 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 	if err != nil {
 		return nil, fmt.Errorf("creating the discovery client: %w", err)
 	}
-	c.manager, c.discovery = mgr, discoveryClient
+	c.manager, c.discovery = mgr, leaseapi.NewDiscovery(discoveryClient)
 	c.observer = controller.NewObserver(identity, true, time.Now)
 	c.metrics = observe.NewMetrics(metrics.Registry)
 	if c.configuration, err = newConfiguration(o, c.metrics, logger); err != nil {
 		return nil, err
 	}
 	c.configuration.told, c.configuration.changed = c.tellConfiguration, c.configurationChanged
-	if c.leadership, err = newLeadership(o, config, identity, c.metrics, logger); err != nil {
+	if c.leadership, err = newLeadership(o, config, identity, lockWatch{seen: c.observer.Lease, failed: c.lockFailed}, c.metrics, logger); err != nil {
 		return nil, err
 	}
 	c.observer.WhenForgotten(c.metrics.Forget)
@@ -190,16 +176,19 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 		Metrics:   c.metrics,
 		DryRun:    c.configuration.dryRun,
 		Act:       c.leadership.Act,
-		Surprised: c.askProbe,
+		Surprised: c.lookAgain,
 	}
 	if err := errors.Join(
 		mgr.Add(c),
 		mgr.Add(c.configuration),
 		serveExplanations(mgr, observations{c.observer, c.configuration.settings}),
-		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("coordinating", c.ready),
 	); err != nil {
 		return nil, fmt.Errorf("adding to the manager: %w", err)
+	}
+	if o.HealthAddress != "0" {
+		if err := mgr.Add(c.healthServer(o.HealthAddress)); err != nil {
+			return nil, fmt.Errorf("adding the health endpoints to the manager: %w", err)
+		}
 	}
 	return c, nil
 }
@@ -217,11 +206,25 @@ func (c *coordinator) leaseStatuses() []observe.LeaseStatus {
 // configurationChanged has every lease decided on again. What the coordinator needs to be allowed may have changed too.
 func (c *coordinator) configurationChanged() {
 	c.reconciler.LookAt(c.observer.Coordinated())
-	c.askProbe()
+	c.lookAgain()
 }
 
-// tellConfiguration emits the event of a changed configuration file on the coordinator's own lock.
+// tellConfiguration emits the event of a changed configuration file.
 func (c *coordinator) tellConfiguration(ctx context.Context, inForce bool, note string) {
+	c.tell(ctx, func(lock *lockObject) {
+		if inForce {
+			c.reconciler.Events.ConfigurationReloaded(lock, note)
+		} else {
+			c.reconciler.Events.ConfigurationRefused(lock, note)
+		}
+	})
+}
+
+// lockObject is the coordinator's own lock, which its events are about.
+type lockObject = coordinationv1.Lease
+
+// tell emits an event about the coordinator's own lock.
+func (c *coordinator) tell(ctx context.Context, emit func(*lockObject)) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	key := c.options.lockKey()
@@ -232,45 +235,68 @@ func (c *coordinator) tellConfiguration(ctx context.Context, inForce bool, note 
 		// Events about one object in one version are taken for one event, with the note of the first.
 		lock.ResourceVersion = strconv.FormatInt(time.Now().UnixNano(), 10)
 	}
-	if inForce {
-		c.reconciler.Events.ConfigurationReloaded(lock, note)
-	} else {
-		c.reconciler.Events.ConfigurationRefused(lock, note)
-	}
+	emit(lock)
 }
 
 // newMapper maps the kinds that the coordinator uses to their resources. They are known; the default, which asks the
 // API server, could not even be created while that is away.
 func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, object := range append(leaseapi.Kinds(), &coordinationv1.Lease{}) {
-		kind, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
-		if err != nil {
-			return nil, fmt.Errorf("mapping kinds to resources: %w", err)
-		}
-		mapper.Add(kind, meta.RESTScopeNamespace)
+	reviews := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []string{"SelfSubjectAccessReview", "SelfSubjectRulesReview"} {
+		reviews.Add(authorizationv1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeRoot)
 	}
-	mapper.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
-	return mapper, nil
+	return meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{leaseapi.NewMapper(), reviews}}, nil
 }
 
-// watchFailed logs, in one line, a watch that failed, and has the reason found out; client-go tries again.
+// cacheOptions says what is watched: of Leases those of all namespaces but one, or of the chosen namespaces and, to know
+// whether it is at work, the in-tree coordinator's lock.
+func (o *Options) cacheOptions(watchFailed toolscache.WatchErrorHandlerWithContext) cache.Options {
+	options := cache.Options{
+		DefaultTransform:         cache.TransformStripManagedFields(),
+		DefaultWatchErrorHandler: watchFailed,
+	}
+	if len(o.Namespaces) == 0 {
+		options.ByObject = map[client.Object]cache.ByObject{
+			// Every kubelet renews a Lease there, every 10 s.
+			&coordinationv1.Lease{}: {Field: fields.OneTermNotEqualSelector("metadata.namespace", corev1.NamespaceNodeLease)},
+		}
+		return options
+	}
+	options.DefaultNamespaces = map[string]cache.Config{}
+	leases := map[string]cache.Config{
+		v1alpha1.InTreeLockNamespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", v1alpha1.InTreeLockName)},
+	}
+	for _, namespace := range o.Namespaces {
+		options.DefaultNamespaces[namespace], leases[namespace] = cache.Config{}, cache.Config{}
+	}
+	options.ByObject = map[client.Object]cache.ByObject{&coordinationv1.Lease{}: {Namespaces: leases}}
+	return options
+}
+
+// watchFailed logs, in one line, a watch that failed, and has the reason found out; client-go tries again. A watch that ends
+// in the ordinary way may be that of an API server that starts again with other features.
 func (c *coordinator) watchFailed(_ context.Context, r *toolscache.Reflector, err error) {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) {
-		// The ordinary end of a watch.
 		c.logger.V(2).Info("Watch ended; watching again", "kind", r.TypeDescription(), "why", err.Error())
-		return
+	} else {
+		c.logger.Error(err, "Watch failed; trying again", "kind", r.TypeDescription())
 	}
-	c.logger.Error(err, "Watch failed; trying again", "kind", r.TypeDescription())
-	c.askProbe()
+	c.lookAgain()
+}
+
+// lockFailed has the reason found out why the lock could not be read or written.
+func (c *coordinator) lockFailed(err error) {
+	if apierrors.IsForbidden(err) {
+		c.lookAgain()
+	}
 }
 
 // ready says whether the coordinator can do its work, on the active one and on standbys alike.
 func (c *coordinator) ready(*http.Request) error { return *c.problem.Load() }
 
-func (c *coordinator) askProbe() {
+func (c *coordinator) lookAgain() {
 	select {
-	case c.probe <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }
@@ -281,40 +307,62 @@ func (c *coordinator) NeedLeaderElection() bool { return false }
 // Start finds out what the API server can do, starts the controller as soon as it can work, and keeps an eye on
 // what the API server can do.
 func (c *coordinator) Start(ctx context.Context) error {
-	started := false
-	for {
-		problem := c.prepare(ctx)
-		if problem == nil && !started {
-			if err := c.reconciler.SetupWithManager(c.manager); err != nil {
-				return err
-			}
-			if err := c.manager.Add(c.leadership); err != nil {
-				return fmt.Errorf("adding leader election to the manager: %w", err)
-			}
-			started = true
+	c.running = ctx
+	for n := 0; ; n++ {
+		full := n%fullLook == 0 || *c.problem.Load() != nil
+		looking, cancel := context.WithTimeout(ctx, requestTimeout)
+		wait, problem := c.look(looking, full)
+		cancel()
+		var cannotRun cannotRunError
+		if errors.As(problem, &cannotRun) {
+			return cannotRun.error
 		}
 		c.setProblem(problem)
-		wait := probePeriod
 		if problem != nil {
 			wait = retryPeriod
 		}
-		if !pause(ctx, probePause, nil) || !pause(ctx, wait-probePause, c.probe) {
+		if woken, ok := pause(ctx, lookPause, nil); !ok {
 			return nil
+		} else if woken, ok = pause(ctx, wait-lookPause, c.wake); !ok {
+			return nil
+		} else if woken || wait == retryPeriod {
+			// The next look is a full one, and takes nothing for granted.
+			n = -1
+			c.discovery.Forget()
 		}
 	}
 }
 
-// pause waits that long, or until woken. It returns false if ctx is done.
-func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+// cannotRunError is one that no API server can mend.
+type cannotRunError struct{ error }
+
+// start starts the controller, once.
+func (c *coordinator) start() error {
+	if c.started {
+		return nil
+	}
+	if err := c.reconciler.SetupWithManager(c.manager); err != nil {
+		return cannotRunError{err}
+	}
+	if err := c.manager.Add(c.leadership); err != nil {
+		return cannotRunError{fmt.Errorf("adding leader election to the manager: %w", err)}
+	}
+	c.started = true
+	return nil
+}
+
+// pause waits that long, or until woken. ok is false if ctx is done.
+func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) (woken, ok bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return false
+		return false, false
 	case <-wake:
+		return true, true
 	case <-timer.C:
 	}
-	return true
+	return false, true
 }
 
 // setProblem logs a problem when it appears, changes and goes.
@@ -322,34 +370,8 @@ func (c *coordinator) setProblem(problem error) {
 	before := *c.problem.Swap(&problem)
 	switch {
 	case problem == nil && before != nil:
-		c.logger.Info("Coordinator ready", "candidates", c.reconciler.Kind.String())
+		c.logger.Info("Coordinator ready")
 	case problem != nil && (before == nil || before.Error() != problem.Error()):
 		c.logger.Error(problem, "Coordinator cannot work; trying again", "every", retryPeriod.String())
 	}
-}
-
-// prepare finds out whether the coordinator may and can work, and how.
-func (c *coordinator) prepare(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	if err := checkRights(ctx, c.manager.GetClient(), rights(c.options.lockKey(), c.configuration.dryRun())); err != nil {
-		return err
-	}
-	kind, err := leaseapi.ServedCandidates(ctx, c.discovery)
-	if err != nil {
-		return err
-	}
-	if c.reconciler.Kind == nil {
-		c.reconciler.Kind = kind
-	}
-	kept, err := leaseapi.FieldsKept(ctx, c.manager.GetClient(), c.options.lockKey().Namespace)
-	if err != nil {
-		return err
-	}
-	c.metrics.FieldsKept(kept)
-	if changed := c.observer.SetFieldsKept(kept); changed != nil {
-		c.logger.Info("What the API server does with spec.strategy and spec.preferredHolder of a Lease", "kept", kept)
-		c.reconciler.LookAt(changed)
-	}
-	return nil
 }

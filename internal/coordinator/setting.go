@@ -48,6 +48,7 @@ var settings = []setting{
 	{"leader-elect-renew-deadline", "leaderElection.renewDeadline", false, func(o *Options) any { return &o.RenewDeadline }},
 	{"leader-elect-retry-period", "leaderElection.retryPeriod", false, func(o *Options) any { return &o.RetryPeriod }},
 
+	{"namespaces", "namespaces", false, func(o *Options) any { return &o.Namespaces }},
 	{"in-tree", "inTree", false, func(o *Options) any { return &o.InTree }},
 	{"dry-run", "dryRun", true, func(o *Options) any { return &o.DryRun }},
 

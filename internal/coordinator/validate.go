@@ -17,8 +17,10 @@ package coordinator
 import (
 	"errors"
 	"net"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	configv1alpha1 "github.com/lease-coordinator/coordinator/api/config/v1alpha1"
@@ -40,6 +42,17 @@ func (o *Options) Validate() error {
 func (o *Options) validateValues(f *faults) {
 	if o.InTree != configv1alpha1.InTreeYield && o.InTree != configv1alpha1.InTreeReplace {
 		f.add("%s: must be %q or %q", &o.InTree, configv1alpha1.InTreeYield, configv1alpha1.InTreeReplace)
+	}
+	for i, namespace := range o.Namespaces {
+		for _, problem := range validation.IsDNS1123Label(namespace) {
+			f.add("%s: %q: %s", &o.Namespaces, namespace, problem)
+		}
+		if namespace == corev1.NamespaceNodeLease {
+			f.add("%s: the leases of %s are the kubelets' own and are never coordinated", &o.Namespaces, namespace)
+		}
+		if slices.Contains(o.Namespaces[:i], namespace) {
+			f.add("%s: %s is named twice", &o.Namespaces, namespace)
+		}
 	}
 	if o.InTree == configv1alpha1.InTreeReplace && !o.LeaderElect {
 		f.add("%s does not go with %s: it works by holding the in-tree coordinator's lock", &o.InTree, &o.LeaderElect)

@@ -32,6 +32,9 @@ func Decide(s *Snapshot) Decision {
 
 func (e *evaluation) run() Decision {
 	d := e.decide()
+	if d.Action == None {
+		d = e.collect(d)
+	}
 	d.Holder = e.holder
 	if e.holder == v1alpha1.RevokedHolder && e.Observed.revokedFrom != "" {
 		d.Holder = e.Observed.revokedFrom
@@ -65,8 +68,7 @@ func (e *evaluation) decide() Decision {
 		return stop
 	case e.paused():
 		return Decision{Action: None, Reason: ReasonPaused}
-	case e.InTreeActive && e.ranking.asked == v1alpha1.OldestEmulationVersion:
-		// It goes by what the candidates ask for, and knows of no override.
+	case e.InTreeActive && e.inTree():
 		return Decision{Action: None, Reason: ReasonInTree}
 	case stop.Reason == ReasonStrategyConflict:
 		stop.Action = None
@@ -538,7 +540,7 @@ func (e *evaluation) state(c *Candidate, at time.Time) liveness {
 
 func (e *evaluation) candidate(name string) *Verdict {
 	for i := range e.ranking.verdicts {
-		if e.ranking.verdicts[i].Name == name {
+		if e.ranking.verdicts[i].Name == name && !e.ranking.verdicts[i].Superseded {
 			return &e.ranking.verdicts[i]
 		}
 	}

@@ -482,7 +482,18 @@ var anySnapshot = rapid.Custom(func(t *rapid.T) *Snapshot {
 		if rapid.Bool().Draw(t, label+" pinged") {
 			o = o.Ping(seconds(label+" pinged at", -10, 0))
 		}
+		if rapid.IntRange(0, 3).Draw(t, label+" asked twice") == 0 {
+			o = o.Ping(seconds(label+" pinged first", -200, -90)).Ping(seconds(label+" pinged then", -80, 0))
+		}
+		c.CustomResource = rapid.Bool().Draw(t, label+" is a custom resource")
 		s.Candidates = append(s.Candidates, Candidate{Candidate: c, Observed: o})
+		if rapid.IntRange(0, 5).Draw(t, label+" has moved") == 0 {
+			twin := *c
+			twin.CustomResource, twin.UID = !c.CustomResource, c.UID+"'"
+			twin.Renewed = twin.Renewed.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, label+" twin's stamp")) * time.Second)
+			s.Candidates = append(s.Candidates, Candidate{Candidate: &twin,
+				Observed: CandidateObservations{}.See(&twin, seconds(label+" twin seen", -2000, -10), rapid.Bool().Draw(t, label+" twin initial"))})
+		}
 	}
 	// What was observed is what came about step by step.
 	now := seconds("first", -40, -30)
@@ -539,14 +550,14 @@ func checkInvariants(t *rapid.T, s *Snapshot, d Decision) {
 			admissible[v.Name] = v.Candidate
 		}
 	}
-	if d.Action != None && len(admissible) == 0 {
+	if d.Action != None && d.Reason != ReasonCandidateDead && len(admissible) == 0 {
 		t.Fatalf("I5: %q without candidates", d.Sentence())
 	}
 	if d.Action == None && !d.LookAgain.IsZero() && !d.LookAgain.After(s.Now) {
 		t.Fatalf("looks again at once: %q", d.Sentence())
 	}
 	for _, name := range d.Pings {
-		if admissible[name] == nil {
+		if admissible[name] == nil && d.Reason != ReasonCandidateDead {
 			t.Fatalf("pings %s, which is not admissible", name)
 		}
 	}
@@ -558,6 +569,20 @@ func checkInvariants(t *rapid.T, s *Snapshot, d Decision) {
 		}
 		if o := c.Observed; o.Moved.IsZero() || !o.Pinged.IsZero() || s.Now.Sub(o.Moved) > s.Settings.ElectionDuration {
 			t.Fatalf("I2: %q, which has not acked", d.Sentence())
+		}
+	}
+	for _, dead := range d.Dead {
+		v := verdicts[slices.IndexFunc(verdicts, func(v Verdict) bool { return v.Candidate.Candidate == dead })]
+		silent := s.Now.Sub(v.Observed.lastSign())
+		switch {
+		case d.Action != Collect:
+			t.Fatalf("collects by %s", d.Action)
+		case !v.CustomResource && s.FieldsKept:
+			t.Fatalf("collects %s, which is kube-apiserver's to collect", dead.Name)
+		case silent <= s.Settings.CandidateTTL || !v.Superseded && v.Observed.Unanswered < 2:
+			t.Fatalf("I9: collects %s, which was silent for %s and asked %d times", dead.Name, silent, v.Observed.Unanswered)
+		case dead.Name == holderOf(s.Lease) && !v.Superseded && s.Now.Before(s.Observed.Claim.End()):
+			t.Fatalf("I9: collects the holder")
 		}
 	}
 	o := s.Observed
@@ -582,13 +607,17 @@ func checkProgress(t *rapid.T, s *Snapshot, d Decision) {
 		if step == 8 {
 			t.Fatalf("I8: still %q after %d steps", d.Sentence(), step)
 		}
-		if d.Action == Ping {
-			for i := range s.Candidates {
-				if slices.Contains(d.Pings, s.Candidates[i].Name) {
-					s.Candidates[i].Observed = s.Candidates[i].Observed.Ping(s.Now)
+		switch d.Action {
+		case Ping:
+			verdicts, _, _ := Rank(s)
+			for _, v := range verdicts {
+				if slices.Contains(d.Pings, v.Name) && !v.Superseded {
+					v.Candidate.Observed = v.Observed.Ping(s.Now)
 				}
 			}
-		} else {
+		case Collect:
+			s.Candidates = slices.DeleteFunc(s.Candidates, func(c Candidate) bool { return slices.Contains(d.Dead, c.Candidate) })
+		default:
 			after := d.Write(s, "42")
 			after.ResourceVersion = fmt.Sprint(1000 + step)
 			s.Observed.Wrote(d, s.Lease, after, s.Now)

@@ -22,12 +22,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
+	"github.com/lease-coordinator/coordinator/internal/strategy"
 )
 
 // Action is what a decision does.
 type Action string
 
-// Actions. Each is at most one write to the Lease, or one to each of the pinged candidates.
+// Actions. Each is at most one write to the Lease, or one to each of the candidates that are pinged or collected.
 const (
 	// None writes nothing.
 	None Action = "None"
@@ -43,7 +44,14 @@ const (
 	Revoke Action = "Revoke"
 	// Restore puts back a Lease that was deleted under a live holder, as it was last seen.
 	Restore Action = "Restore"
+	// Collect deletes the LeaseCandidates of processes that are gone: those in Decision.Dead.
+	Collect Action = "Collect"
 )
+
+// Actions lists all actions that write.
+func Actions() []Action {
+	return []Action{Ping, Appoint, Prefer, ClearPreferred, Revoke, Restore, Collect}
+}
 
 // Reason says, for machines, why a decision is what it is.
 type Reason string
@@ -88,6 +96,8 @@ const (
 	ReasonPreferredGone Reason = "PreferredGone"
 	// ReasonCandidateTTL: a candidate has not renewed for half its TTL.
 	ReasonCandidateTTL Reason = "CandidateTTL"
+	// ReasonCandidateDead: a candidate has not renewed for its TTL, whatever it was asked.
+	ReasonCandidateDead Reason = "CandidateDead"
 	// ReasonCandidateJoined: a candidate that might succeed the holder was not heard of since another joined.
 	ReasonCandidateJoined Reason = "CandidateJoined"
 )
@@ -134,6 +144,8 @@ type Decision struct {
 	Candidate string
 	// Pings names the candidates to ping, best first.
 	Pings []string
+	// Dead are the candidates to collect, by name.
+	Dead []*strategy.Candidate
 	// Strategy is the one the election goes by.
 	Strategy coordinationv1.CoordinatedLeaseStrategy
 	// TakeUp is the limit that an appointment comes with.
@@ -162,6 +174,12 @@ func (d Decision) Sentence() string {
 		return fmt.Sprintf("revoke the lease of %s in favour of %s: %s", d.Holder, d.Candidate, d.why())
 	case Restore:
 		return fmt.Sprintf("put the lease back for %s: %s", d.Holder, d.why())
+	case Collect:
+		names := make([]string, len(d.Dead))
+		for i, c := range d.Dead {
+			names[i] = c.Name
+		}
+		return fmt.Sprintf("delete the registration of %s: %s", strings.Join(names, ", "), d.why())
 	}
 	if d.Reason == ReasonOptimal {
 		return fmt.Sprintf("leader %s kept: %s", d.Holder, d.why())
@@ -208,6 +226,11 @@ func (d Decision) why() string {
 		return fmt.Sprintf("%s, which was preferred, %s", d.Candidate, d.Detail)
 	case ReasonCandidateTTL:
 		return "not heard of for half the candidate TTL"
+	case ReasonCandidateDead:
+		if d.Action == Ping {
+			return "not heard of for the candidate TTL"
+		}
+		return "not heard of for the candidate TTL, and no answer to two pings since"
 	case ReasonCandidateJoined:
 		return "not heard of since another candidate joined"
 	case ReasonNoLease:

@@ -267,6 +267,8 @@ type CandidateObservations struct {
 	Pinged time.Time
 	// Unanswered counts the pings since it last moved.
 	Unanswered int
+	// pingedBefore is when the ping before the last was sent, if it has not renewed since.
+	pingedBefore time.Time
 
 	uid     string
 	renewed time.Time
@@ -283,7 +285,7 @@ func (o CandidateObservations) See(c *strategy.Candidate, now time.Time, initial
 		}
 	case !c.Renewed.Equal(o.renewed):
 		o.Moved, o.renewed = now, c.Renewed
-		o.Pinged, o.Unanswered = time.Time{}, 0
+		o.Pinged, o.pingedBefore, o.Unanswered = time.Time{}, time.Time{}, 0
 	}
 	return o
 }
@@ -305,7 +307,7 @@ func (o CandidateObservations) lastSign() time.Time {
 
 // Ping records that a ping was sent at that time.
 func (o CandidateObservations) Ping(now time.Time) CandidateObservations {
-	o.Pinged = now
+	o.pingedBefore, o.Pinged = o.Pinged, now
 	o.Unanswered++
 	return o
 }
@@ -314,6 +316,11 @@ func (o CandidateObservations) Ping(now time.Time) CandidateObservations {
 // much as has passed since that was seen. client-go's candidates ack only if pingTime > renewTime as stored, and
 // do so again and again as long as that stays so; a pingTime by our clock would keep a candidate whose clock runs
 // behind renewing in a loop until its clock has caught up, and would never reach one whose clock runs ahead.
+//
+// One that never renewed has no renewTime to go by.
 func PingTime(c Candidate, now time.Time) time.Time {
+	if c.Renewed.IsZero() {
+		return now.Truncate(time.Microsecond)
+	}
 	return c.Renewed.Add(max(now.Sub(c.Observed.lastSign()), time.Microsecond)).Truncate(time.Microsecond)
 }

@@ -42,6 +42,39 @@ func (s *Snapshot) inadmissible(c *Candidate) string {
 	return ""
 }
 
+// superseded returns which candidates' processes have a LeaseCandidate of the other kind that counts instead, as while
+// candidates move from one kind to the other: a process is known by its name. Nil if there is one kind only.
+func (s *Snapshot) superseded() map[*Candidate]bool {
+	if !slices.ContainsFunc(s.Candidates, func(c Candidate) bool { return c.CustomResource != s.Candidates[0].CustomResource }) {
+		return nil
+	}
+	superseded, of := map[*Candidate]bool{}, map[string]*Candidate{}
+	for i := range s.Candidates {
+		c := &s.Candidates[i]
+		switch other := of[c.Name]; {
+		case other == nil:
+			of[c.Name] = c
+		case Supersedes(other, c):
+			superseded[c] = true
+		default:
+			superseded[other], of[c.Name] = true, c
+		}
+	}
+	return superseded
+}
+
+// Supersedes reports which of two LeaseCandidates of one process, of either kind, counts: the one that gave the later sign
+// of life. Where neither has given one since we watch, the stamps decide; both are of the same clock.
+func Supersedes(a, b *Candidate) bool {
+	if !a.Observed.Moved.Equal(b.Observed.Moved) {
+		return a.Observed.Moved.After(b.Observed.Moved)
+	}
+	if !a.Renewed.Equal(b.Renewed) {
+		return a.Renewed.After(b.Renewed)
+	}
+	return b.CustomResource
+}
+
 // fresh reports whether the candidate may have renewed within the TTL, by our clock. One that was never seen to
 // renew has as long since it was first seen: going by its own stamp, a coordinator whose clock is wrong would find
 // nobody to lead when it starts. A dead one costs a ping.
@@ -62,6 +95,8 @@ func (s *Snapshot) votes(c *Candidate) bool {
 // Verdict is what the ranking says of one candidate.
 type Verdict struct {
 	*Candidate
+	// Superseded is set for a LeaseCandidate whose process has another one, of the other kind, that counts instead.
+	Superseded bool
 	// Inadmissible says why the candidate does not count; "" if it does.
 	Inadmissible string
 	// Priority is the one that counts now, 0 for none. It goes before the keys.
@@ -75,8 +110,6 @@ type ranking struct {
 	strategy strategy.Strategy
 	name     coordinationv1.CoordinatedLeaseStrategy
 	source   strategy.Source
-	// asked is the strategy that the candidates ask for; "" if they differ.
-	asked    coordinationv1.CoordinatedLeaseStrategy
 	election strategy.Election
 	// admissible candidates, best first, then the others by name.
 	verdicts   []Verdict
@@ -101,9 +134,13 @@ func (e *evaluation) rank() Decision {
 		r.election.Labels, r.election.Annotations = e.Lease.Labels, e.Lease.Annotations
 	}
 	r.verdicts = make([]Verdict, 0, len(e.Candidates))
+	superseded := e.superseded()
 	for i := range e.Candidates {
 		c := &e.Candidates[i]
 		v := Verdict{Candidate: c, Inadmissible: e.inadmissible(c), Priority: c.PriorityAt(e.Now)}
+		if superseded[c] {
+			v.Superseded, v.Inadmissible = true, "has moved to the other kind of LeaseCandidate"
+		}
 		if v.Inadmissible == "" {
 			r.admissible++
 		}
@@ -156,6 +193,16 @@ func byAdmissibleThenName(a, b Verdict) int {
 		}
 		return 1
 	}
+	return byNameThenKind(&a, &b)
+}
+
+func byNameThenKind(a, b *Verdict) int {
+	if a.CustomResource != b.CustomResource && a.Name == b.Name {
+		if b.CustomResource {
+			return -1
+		}
+		return 1
+	}
 	return cmp.Compare(a.Name, b.Name)
 }
 
@@ -173,14 +220,13 @@ func order(a, b *Verdict) int {
 	if d := merit(a, b); d != 0 {
 		return d
 	}
-	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(a.Created.Compare(b.Created), byNameThenKind(a, b))
 }
 
 // chooseStrategy implements rule 3: an override of the operator's, or else what the candidates ask for.
 func (e *evaluation) chooseStrategy() Decision {
 	r := &e.ranking
-	asked, conflict := e.consensus()
-	r.asked = asked
+	asked, conflict := e.consensus(func(*Candidate) bool { return true })
 	switch override, source := e.override(); {
 	case source != "":
 		r.name, r.source = override, source
@@ -212,16 +258,25 @@ func (e *evaluation) override() (coordinationv1.CoordinatedLeaseStrategy, strate
 	return name, strategy.SourceLeaseAnnotation
 }
 
+// inTree reports whether the in-tree coordinator, which is at work, coordinates this lease: it knows of no override and
+// sees no candidate but those of its own kind, and may take even this lease for its own where others ask for something else.
+func (e *evaluation) inTree() bool {
+	asked, conflict := e.consensus(func(c *Candidate) bool { return !c.CustomResource })
+	return conflict == "" && asked == v1alpha1.OldestEmulationVersion
+}
+
 // consensus returns the strategy that the candidates of the highest binary version ask for, or how they differ
-// (rule 3). Candidates of lower versions never block: they follow when they are upgraded. Nor do the dead.
-func (e *evaluation) consensus() (coordinationv1.CoordinatedLeaseStrategy, string) {
+// (rule 3). Candidates of lower versions never block: they follow when they are upgraded. Nor do the dead. Only those that
+// are asked count; without any there is no strategy.
+func (e *evaluation) consensus(asked func(*Candidate) bool) (coordinationv1.CoordinatedLeaseStrategy, string) {
+	mayVote := func(v *Verdict) bool { return v.Inadmissible == "" && asked(v.Candidate) }
 	// If nobody is known to be alive, all have a say.
-	all := !slices.ContainsFunc(e.ranking.verdicts, func(v Verdict) bool { return v.Inadmissible == "" && e.votes(v.Candidate) })
+	all := !slices.ContainsFunc(e.ranking.verdicts, func(v Verdict) bool { return mayVote(&v) && e.votes(v.Candidate) })
 	var highest semver.Version
 	var chosen *Candidate
 	for i := range e.ranking.verdicts {
 		v := &e.ranking.verdicts[i]
-		if v.Inadmissible != "" || !all && !e.votes(v.Candidate) {
+		if !mayVote(v) || !all && !e.votes(v.Candidate) {
 			continue
 		}
 		version := voteOf(v.Candidate)
@@ -229,10 +284,13 @@ func (e *evaluation) consensus() (coordinationv1.CoordinatedLeaseStrategy, strin
 			highest, chosen = version, v.Candidate
 		}
 	}
+	if chosen == nil {
+		return "", ""
+	}
 	var other *Candidate
 	for i := range e.ranking.verdicts {
 		v := &e.ranking.verdicts[i]
-		if v.Inadmissible != "" || v.Strategy == chosen.Strategy || !all && !e.votes(v.Candidate) {
+		if !mayVote(v) || v.Strategy == chosen.Strategy || !all && !e.votes(v.Candidate) {
 			continue
 		}
 		if voteOf(v.Candidate).EQ(highest) && (other == nil || v.Name < other.Name) {

@@ -34,7 +34,7 @@ import (
 // Cluster holds the Leases and LeaseCandidates that were read, as the API server has them.
 type Cluster struct {
 	leases     map[types.NamespacedName]*coordinationv1.Lease
-	candidates map[types.NamespacedName]*strategy.Candidate
+	candidates map[candidateKey]*strategy.Candidate
 	// fieldsKept is what the API server said; nil if it was not asked.
 	fieldsKept *bool
 }
@@ -43,7 +43,7 @@ type Cluster struct {
 func NewCluster() *Cluster {
 	return &Cluster{
 		leases:     map[types.NamespacedName]*coordinationv1.Lease{},
-		candidates: map[types.NamespacedName]*strategy.Candidate{},
+		candidates: map[candidateKey]*strategy.Candidate{},
 	}
 }
 
@@ -55,9 +55,15 @@ func (c *Cluster) addLease(l *coordinationv1.Lease) {
 	}
 }
 
+// candidateKey identifies a LeaseCandidate. Both kinds of it may have one of the same name.
+type candidateKey struct {
+	namespace, name string
+	customResource  bool
+}
+
 // addCandidate keeps the newest of what was read of a candidate: one object may come in several API versions.
 func (c *Cluster) addCandidate(candidate *strategy.Candidate) {
-	key := types.NamespacedName{Namespace: candidate.Namespace, Name: candidate.Name}
+	key := candidateKey{candidate.Namespace, candidate.Name, candidate.CustomResource}
 	if old := c.candidates[key]; old == nil || !older(candidate.ResourceVersion, old.ResourceVersion) {
 		c.candidates[key] = candidate
 	}

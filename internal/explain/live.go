@@ -29,10 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/internal/leaseapi"
@@ -52,49 +50,30 @@ func Fetch(ctx context.Context, config *rest.Config, namespace string) (*Cluster
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("creating the discovery client: %w", err)
 	}
-	kind, err := leaseapi.ServedCandidates(ctx, d)
+	kinds, err := leaseapi.NewDiscovery(d).Candidates(ctx)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	mapper, err := newMapper()
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	reader, err := client.New(config, client.Options{Scheme: clientgoscheme.Scheme, Mapper: mapper})
+	reader, err := client.New(config, client.Options{Scheme: leaseapi.NewScheme(), Mapper: leaseapi.NewMapper()})
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("creating the client: %w", err)
 	}
-	c, err := fetch(ctx, reader, kind, namespace)
+	c, err := fetch(ctx, reader, leaseapi.Preferred(kinds), namespace)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	return c, clock.now(), nil
 }
 
-// newMapper maps the kinds that are read to their resources, without asking the API server for all it has.
-func newMapper() (meta.RESTMapper, error) {
-	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, object := range append(leaseapi.Kinds(), &coordinationv1.Lease{}) {
-		kind, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
-		if err != nil {
-			return nil, fmt.Errorf("mapping kinds to resources: %w", err)
-		}
-		mapper.Add(kind, meta.RESTScopeNamespace)
-	}
-	return mapper, nil
-}
-
-func fetch(ctx context.Context, api client.Client, kind leaseapi.CandidateKind, namespace string) (*Cluster, error) {
+func fetch(ctx context.Context, api client.Client, kinds []leaseapi.CandidateKind, namespace string) (*Cluster, error) {
 	c := NewCluster()
-	candidates, err := listOf(kind.New())
-	if err != nil {
-		return nil, err
-	}
 	// The candidates first: a leader that was appointed in between then shows as one, and not as a stranger's.
-	if err := listAll(ctx, api, candidates, kind.String(), namespace, func(object client.Object) {
-		c.addCandidate(kind.Candidate(object))
-	}); err != nil {
-		return nil, err
+	for _, kind := range kinds {
+		if err := listAll(ctx, api, kind.NewList(), kind.String(), namespace, func(object client.Object) {
+			c.addCandidate(kind.Candidate(object))
+		}); err != nil {
+			return nil, err
+		}
 	}
 	if err := listAll(ctx, api, &coordinationv1.LeaseList{}, "Lease", namespace, func(object client.Object) {
 		c.addLease(object.(*coordinationv1.Lease))
@@ -121,20 +100,6 @@ func fetch(ctx context.Context, api client.Client, kind leaseapi.CandidateKind, 
 		// Whoever may only read is told what the objects show.
 	}
 	return c, nil
-}
-
-// listOf returns an empty list of objects of that kind.
-func listOf(object client.Object) (client.ObjectList, error) {
-	kind, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
-	if err != nil {
-		return nil, err
-	}
-	kind.Kind += "List"
-	list, err := clientgoscheme.Scheme.New(kind)
-	if err != nil {
-		return nil, err
-	}
-	return list.(client.ObjectList), nil
 }
 
 // listAll lists all namespaces, or else the one.

@@ -12,7 +12,7 @@
 // See the License for the specific language governing permissions and
 // limitations under the License.
 
-// Package leaseapi puts the cluster's flavour behind one interface: which kind of LeaseCandidate is served, and
+// Package leaseapi puts the cluster's flavour behind one interface: which kinds of LeaseCandidate are served, and
 // whether the API server keeps spec.strategy and spec.preferredHolder on a Lease or the coordinator must keep them
 // in annotations. Everything above this package sees one canonical form.
 package leaseapi
@@ -20,15 +20,11 @@ package leaseapi
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
-	"github.com/lease-coordinator/coordinator/internal/strategy"
 )
 
 // Decode returns the lease in canonical form: with spec.strategy and spec.preferredHolder filled from the
@@ -103,25 +99,4 @@ func WriteLease(ctx context.Context, c client.Client, before, after *coordinatio
 		return nil, fmt.Errorf("patching lease %s: %w", client.ObjectKeyFromObject(after), err)
 	}
 	return after, nil
-}
-
-// CandidateKind is one kind of LeaseCandidate.
-type CandidateKind interface {
-	// String names the kind and its version, for people.
-	String() string
-	// New returns an empty object of the kind, to watch.
-	New() client.Object
-	// Candidate parses an object of the kind. It returns nil for any other.
-	Candidate(obj client.Object) *strategy.Candidate
-	// Ping sets the candidate's pingTime, by compare-and-swap on the resourceVersion that was seen, and returns
-	// the resourceVersion that results.
-	Ping(ctx context.Context, c client.Client, candidate *strategy.Candidate, pingTime time.Time) (resourceVersion string, err error)
-}
-
-// pingPatch is the compare-and-swap that sets spec.pingTime and nothing else.
-func pingPatch(candidate *strategy.Candidate, pingTime time.Time) client.Patch {
-	const microTime = "2006-01-02T15:04:05.000000Z07:00"
-	return client.RawPatch(types.MergePatchType, []byte(
-		`{"metadata":{"resourceVersion":`+strconv.Quote(candidate.ResourceVersion)+
-			`},"spec":{"pingTime":"`+pingTime.UTC().Format(microTime)+`"}}`))
 }

@@ -18,6 +18,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -28,12 +29,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	fakediscovery "k8s.io/client-go/discovery/fake"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -124,40 +125,55 @@ func TestPingPatch(t *testing.T) {
 	}
 }
 
-// For each kind: it is found in discovery, parsed, and pinged by compare-and-swap without touching the rest.
-func TestNativeKinds(t *testing.T) {
+// For each kind: it is found in discovery, parsed, pinged by compare-and-swap without touching the rest, and deleted only as it
+// was seen.
+func TestKinds(t *testing.T) {
 	renewed := metav1.NewMicroTime(time.Unix(1000, 0))
-	beta := &coordinationv1beta1.LeaseCandidate{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"},
-		Spec: coordinationv1beta1.LeaseCandidateSpec{LeaseName: "l", BinaryVersion: "1.37.0", EmulationVersion: "1.36.0",
-			Strategy: v1alpha1.OldestEmulationVersion, RenewTime: &renewed},
+	spec := coordinationv1beta1.LeaseCandidateSpec{LeaseName: "l", BinaryVersion: "1.37.0", EmulationVersion: "1.36.0",
+		Strategy: v1alpha1.OldestEmulationVersion, RenewTime: &renewed}
+	meta := metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "u"}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&coordinationv1beta1.LeaseCandidate{ObjectMeta: meta, Spec: spec})
+	if err != nil {
+		t.Fatal(err)
 	}
-	alpha := &coordinationv1alpha2.LeaseCandidate{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"},
-		Spec: coordinationv1alpha2.LeaseCandidateSpec{LeaseName: "l", BinaryVersion: "1.37.0", EmulationVersion: "1.36.0",
-			Strategy: v1alpha1.OldestEmulationVersion, RenewTime: &renewed},
-	}
-	for version, object := range map[string]client.Object{"v1beta1": beta, "v1alpha2": alpha} {
-		t.Run(version, func(t *testing.T) {
-			kind, err := ServedCandidates(t.Context(), served(version, "leasecandidates", "leases"))
-			if err != nil {
-				t.Fatal(err)
+	yetToCome := &unstructured.Unstructured{Object: content}
+	yetToCome.SetAPIVersion("coordination.k8s.io/v1")
+	yetToCome.SetKind("LeaseCandidate")
+	for groupVersion, object := range map[string]client.Object{
+		"coordination.k8s.io/v1beta1":    &coordinationv1beta1.LeaseCandidate{ObjectMeta: meta, Spec: spec},
+		"coordination.k8s.io/v1alpha2":   &coordinationv1alpha2.LeaseCandidate{ObjectMeta: meta, Spec: coordinationv1alpha2.LeaseCandidateSpec(spec)},
+		"lease-coordinator.dev/v1alpha1": &v1alpha1.LeaseCandidate{ObjectMeta: meta, Spec: v1alpha1.LeaseCandidateSpec(spec)},
+		"coordination.k8s.io/v1":         yetToCome,
+	} {
+		t.Run(groupVersion, func(t *testing.T) {
+			kinds, err := NewDiscovery(served(groupVersion + " leasecandidates")).Candidates(t.Context())
+			if err != nil || len(kinds) != 1 {
+				t.Fatalf("kinds %v, %v", kinds, err)
 			}
-			if want := "coordination.k8s.io/" + version + " LeaseCandidate"; kind.String() != want {
+			kind := kinds[0]
+			if want := groupVersion + " LeaseCandidate"; kind.String() != want {
 				t.Errorf("kind %s, want %s", kind, want)
+			}
+			if kind.CustomResource() != strings.HasPrefix(groupVersion, v1alpha1.Group) {
+				t.Errorf("custom resource: %t", kind.CustomResource())
 			}
 			if kind.Candidate(&coordinationv1.Lease{}) != nil {
 				t.Error("a Lease was taken for a candidate")
 			}
-			c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(object).Build()
+			c := fake.NewClientBuilder().WithScheme(NewScheme()).WithRESTMapper(NewMapper()).WithObjects(object).Build()
 			got := kind.New()
 			key := types.NamespacedName{Namespace: "ns", Name: "c"}
 			if err := c.Get(t.Context(), key, got); err != nil {
 				t.Fatal(err)
 			}
 			candidate := kind.Candidate(got)
-			if candidate.Name != "c" || candidate.LeaseName != "l" || candidate.Emulation.Text != "1.36.0" || !candidate.Renewed.Equal(renewed.Time) {
+			if candidate.Name != "c" || candidate.LeaseName != "l" || candidate.Emulation.Text != "1.36.0" || !candidate.Renewed.Equal(renewed.Time) ||
+				candidate.CustomResource != kind.CustomResource() {
 				t.Errorf("candidate %+v", candidate)
+			}
+			list := kind.NewList()
+			if err := c.List(t.Context(), list); err != nil {
+				t.Errorf("listing: %v", err)
 			}
 			resourceVersion, err := kind.Ping(t.Context(), c, candidate, time.Unix(1001, 0))
 			if err != nil || resourceVersion == candidate.ResourceVersion {
@@ -167,47 +183,95 @@ func TestNativeKinds(t *testing.T) {
 			if err := c.Get(t.Context(), key, pinged); err != nil {
 				t.Fatal(err)
 			}
-			if after := kind.Candidate(pinged); after.Binary.Text != "1.37.0" || !after.Renewed.Equal(renewed.Time) {
+			after := kind.Candidate(pinged)
+			if after.Binary.Text != "1.37.0" || !after.Renewed.Equal(renewed.Time) {
 				t.Errorf("the ping changed more than the pingTime: %+v", after)
 			}
 			if _, err := kind.Ping(t.Context(), c, candidate, time.Unix(1002, 0)); !apierrors.IsConflict(err) {
 				t.Errorf("a ping on an old resourceVersion: %v, want a conflict", err)
 			}
+			// The fake client does not look at preconditions; what is sent is what counts.
+			var sent client.DeleteOptions
+			spy := interceptor.NewClient(c, interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, opts ...client.DeleteOption) error {
+				sent.ApplyOptions(opts)
+				return nil
+			}})
+			if err := kind.Delete(t.Context(), spy, after); err != nil || sent.Preconditions == nil ||
+				*sent.Preconditions.UID != "u" || *sent.Preconditions.ResourceVersion != after.ResourceVersion {
+				t.Errorf("deleted under %+v, %v", sent.Preconditions, err)
+			}
 		})
 	}
 }
 
-func served(version string, resources ...string) discovery.DiscoveryInterfaceWithContext {
-	list := &metav1.APIResourceList{GroupVersion: "coordination.k8s.io/" + version}
+// served is the discovery of an API server that serves these resources, each "group/version resource".
+func served(resources ...string) discovery.DiscoveryInterfaceWithContext {
+	f := &clienttesting.Fake{}
 	for _, r := range resources {
-		list.APIResources = append(list.APIResources, metav1.APIResource{Name: r})
+		groupVersion, resource, _ := strings.Cut(r, " ")
+		f.Resources = append(f.Resources, &metav1.APIResourceList{GroupVersion: groupVersion, APIResources: []metav1.APIResource{{Name: resource}}})
 	}
-	return &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{list}}}
+	return &fakediscovery.FakeDiscovery{Fake: f}
 }
 
-func TestServedCandidates(t *testing.T) {
-	both := &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{
-		{GroupVersion: "coordination.k8s.io/v1alpha2", APIResources: []metav1.APIResource{{Name: "leasecandidates"}}},
-		{GroupVersion: "coordination.k8s.io/v1beta1", APIResources: []metav1.APIResource{{Name: "leasecandidates"}}},
-	}}}
-	if kind, err := ServedCandidates(t.Context(), both); err != nil || !strings.Contains(kind.String(), "v1beta1") {
-		t.Errorf("of both: %v, %v", kind, err)
-	}
-	for name, d := range map[string]discovery.DiscoveryInterfaceWithContext{
-		"another group version": served("v1", "leases"),
-		"without the resource":  served("v1beta1", "leases"),
+func TestDiscovery(t *testing.T) {
+	for name, test := range map[string]struct {
+		served    []string
+		all, best string
+	}{
+		"native": {[]string{"coordination.k8s.io/v1 leases", "coordination.k8s.io/v1beta1 leasecandidates"}, "v1beta1", "v1beta1"},
+		"all": {[]string{"lease-coordinator.dev/v1alpha1 leasecandidates", "coordination.k8s.io/v1alpha2 leasecandidates", "coordination.k8s.io/v1beta1 leasecandidates"},
+			"v1beta1 v1alpha2 own", "v1beta1 own"},
+		"custom resource alone": {[]string{"coordination.k8s.io/v1 leases", "lease-coordinator.dev/v1alpha1 leasecandidates"}, "own", "own"},
+		"yet to come": {[]string{"coordination.k8s.io/v1beta1 leasecandidates", "coordination.k8s.io/v1 leasecandidates", "coordination.k8s.io/v1beta2 leasecandidates"},
+			"v1 v1beta2 v1beta1", "v1"},
+		"another resource": {[]string{"coordination.k8s.io/v1beta1 leases"}, "", ""},
+		"the first of all": {[]string{"coordination.k8s.io/v1alpha1 leasecandidates"}, "", ""},
+		"another group":    {[]string{"example.com/v1beta1 leasecandidates"}, "", ""},
 	} {
-		if _, err := ServedCandidates(t.Context(), d); !errors.Is(err, ErrNoCandidates) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			kinds, err := NewDiscovery(served(test.served...)).Candidates(t.Context())
+			if test.all == "" && !errors.Is(err, ErrNoCandidates) || test.all != "" && err != nil {
+				t.Errorf("error %v", err)
+			}
+			names := func(kinds []CandidateKind) string {
+				var list []string
+				for _, k := range kinds {
+					if k.CustomResource() {
+						list = append(list, "own")
+					} else {
+						list = append(list, k.GroupVersionKind().Version)
+					}
+				}
+				return strings.Join(list, " ")
+			}
+			if names(kinds) != test.all || names(Preferred(kinds)) != test.best {
+				t.Errorf("all %q, best %q", names(kinds), names(Preferred(kinds)))
+			}
+		})
 	}
 	away := &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{}}
-	away.AddReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+	away.AddReactor("get", "group", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("connection refused")
 	})
 	// Not knowing is not "none": the coordinator must not say that the API is missing.
-	if _, err := ServedCandidates(t.Context(), away); err == nil || errors.Is(err, ErrNoCandidates) || !strings.Contains(err.Error(), "v1beta1: connection refused") {
+	if _, err := NewDiscovery(away).Candidates(t.Context()); err == nil || errors.Is(err, ErrNoCandidates) || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("API server away: %v", err)
+	}
+}
+
+// A 404 for an object is not a 404 for its kind.
+func TestNotServed(t *testing.T) {
+	resource := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leasecandidates"}
+	object := apierrors.NewNotFound(resource, "c")
+	kind := apierrors.NewGenericServerResponse(404, "patch", resource, "c", "404 page not found", 0, true)
+	for _, err := range []error{object, kind} {
+		if !apierrors.IsNotFound(err) {
+			t.Fatalf("not a 404: %v", err)
+		}
+	}
+	if NotServed(object) || !NotServed(kind) || !NotServed(fmt.Errorf("pinging: %w", kind)) || NotServed(nil) {
+		t.Error("object and kind are not told apart")
 	}
 }
 
@@ -226,7 +290,7 @@ func TestFieldsKept(t *testing.T) {
 			`dry-run create of a Lease in namespace "lock-ns"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build(), interceptor.Funcs{
+			c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(NewScheme()).Build(), interceptor.Funcs{
 				Create: func(_ context.Context, _ client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 					var o client.CreateOptions
 					if o.ApplyOptions(opts); len(o.DryRun) != 1 || o.DryRun[0] != metav1.DryRunAll {
@@ -245,7 +309,7 @@ func TestFieldsKept(t *testing.T) {
 
 // A write is a compare-and-swap, and leaves what it does not know of alone.
 func TestWriteLease(t *testing.T) {
-	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
+	c := fake.NewClientBuilder().WithScheme(NewScheme()).Build()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("a")}}
 	first, err := WriteLease(t.Context(), c, nil, lease)
 	if err != nil {

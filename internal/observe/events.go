@@ -55,6 +55,18 @@ const (
 	EventPriorityEnded = "PriorityEnded"
 )
 
+// Reasons of events on the coordinator's own lock; see also configuration.go.
+const (
+	// EventServerChanged: what the API server does was found to differ from before, or from what coordinated leader
+	// election was made for: which kinds of LeaseCandidate it serves, and whether it keeps the fields of a Lease.
+	EventServerChanged = "ServerChanged"
+)
+
+// ServerChanged emits the event of an API server that does something else than before.
+func (e Events) ServerChanged(lock runtime.Object, note string) {
+	e.note(lock, corev1.EventTypeNormal, EventServerChanged, "Adapt", note)
+}
+
 // Events emits the events of decisions.
 type Events struct {
 	Recorder events.EventRecorder

@@ -94,7 +94,7 @@ func newMetrics(r prometheus.Registerer) (*Metrics, []Definition) {
 			"strategy"),
 		configuration: newConfigurationMetrics(&d),
 	}
-	for _, a := range []election.Action{election.Ping, election.Appoint, election.Prefer, election.ClearPreferred, election.Revoke, election.Restore} {
+	for _, a := range election.Actions() {
 		m.decisions.WithLabelValues(string(a))
 	}
 	for _, reason := range []string{FailureConflict, FailureForbidden, FailureError} {

@@ -36,6 +36,8 @@ type Candidate struct {
 	Labels, Annotations map[string]string
 	// Node and Zone are where the candidate runs; "" if that is not known. See NewCandidate.
 	Node, Zone string
+	// CustomResource is set for a LeaseCandidate of this project's own kind, which the in-tree coordinator does not see.
+	CustomResource bool
 	// LeaseName is the Lease that the candidate wants to lead, in its own namespace.
 	LeaseName string
 	// Strategy is the one that the candidate asks for.
@@ -62,9 +64,10 @@ type Candidate struct {
 
 // Spec is the part of a LeaseCandidate that all its versions share.
 type Spec struct {
-	LeaseName, BinaryVersion, EmulationVersion string
-	Strategy                                   coordinationv1.CoordinatedLeaseStrategy
-	PingTime, RenewTime                        *metav1.MicroTime
+	LeaseName                       string
+	PingTime, RenewTime             *metav1.MicroTime
+	BinaryVersion, EmulationVersion string
+	Strategy                        coordinationv1.CoordinatedLeaseStrategy
 }
 
 // NewCandidate parses a LeaseCandidate. Whatever the object holds, it never fails: what cannot be parsed is

@@ -34,6 +34,10 @@ type CoordinatorConfiguration struct {
 	// leaderElection says how several coordinators decide which of them is active. Restart.
 	LeaderElection LeaderElectionConfiguration `json:"leaderElection,omitzero"`
 
+	// namespaces are those whose leases are coordinated, for a coordinator that may not watch the whole cluster. Default
+	// none, which means all but kube-node-lease. Restart.
+	Namespaces []string `json:"namespaces,omitempty"`
+
 	// inTree says how to live beside the coordinator inside kube-apiserver: "yield" leaves OldestEmulationVersion
 	// leases to it while it is active; "replace" takes over its lock, so that it becomes our standby. Default "yield".
 	// Restart.

@@ -44,6 +44,11 @@ func (in *CoordinatorConfiguration) DeepCopyInto(out *CoordinatorConfiguration) 
 	out.TypeMeta = in.TypeMeta
 	out.ClientConnection = in.ClientConnection
 	in.LeaderElection.DeepCopyInto(&out.LeaderElection)
+	if in.Namespaces != nil {
+		in, out := &in.Namespaces, &out.Namespaces
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	in.Election.DeepCopyInto(&out.Election)
 	if in.Strategies != nil {
 		in, out := &in.Strategies, &out.Strategies

@@ -24,6 +24,9 @@ func TestKindOf(t *testing.T) {
 	for _, test := range []struct{ group, version, kind, want string }{
 		{"coordination.k8s.io", "v1beta1", "LeaseCandidate", "coordination.k8s.io/v1beta1 LeaseCandidate"},
 		{"coordination.k8s.io", "v1alpha2", "LeaseCandidate", "coordination.k8s.io/v1alpha2 LeaseCandidate"},
+		{"coordination.k8s.io", "v1", "LeaseCandidate", "coordination.k8s.io/v1 LeaseCandidate"},
+		{"lease-coordinator.dev", "v1alpha1", "LeaseCandidate", "lease-coordinator.dev/v1alpha1 LeaseCandidate"},
+		{"lease-coordinator.dev", "v1", "LeaseCandidate", ""},
 		{"coordination.k8s.io", "v1alpha1", "LeaseCandidate", ""},
 		{"coordination.k8s.io", "v1beta1", "Lease", ""},
 		{"example.com", "v1beta1", "LeaseCandidate", ""},

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/test/e2e/framework"
 )
 
@@ -162,4 +163,52 @@ func TestLibraryFollowsServer(t *testing.T) {
 		t.Errorf("leaders %v, want the same in the same term", leaders)
 	}
 	a.safe()
+}
+
+// Where the API server has neither LeaseCandidates nor the fields of coordinated leases, candidates of pkg/candidate are
+// elected, hand over directly, and replace one that crashed, as anywhere else.
+func TestLibraryOnOurKindCoordinated(t *testing.T) {
+	t.Parallel()
+	a := newOurArena(t)
+	coordinator := startCoordinators(t, a.ctx, a.node, 1)[0]
+	n37 := a.worker("n37", "1.37")
+	a.waitLeader("n37", patience)
+	n36 := a.worker("n36", "1.36", func(o *framework.WorkerOptions) { o.Drain = 200 * time.Millisecond })
+	a.waitLeader("n36", patience)
+	planned := a.handedOff("n36").Leaderless
+	t.Logf("planned: gap %s", planned.Round(time.Millisecond))
+	if planned > handOff {
+		t.Errorf("planned hand-off with a gap of %s", planned)
+	}
+	lease := a.get()
+	if lease.Spec.Strategy != nil || lease.Spec.PreferredHolder != nil || lease.Annotations[v1alpha1.StrategyAnnotation] != string(v1alpha1.OldestEmulationVersion) {
+		t.Errorf("the strategy is %v in the field and %q in the annotation", lease.Spec.Strategy, lease.Annotations[v1alpha1.StrategyAnnotation])
+	}
+	before := a.token()
+
+	a.must(n36.Kill(a.ctx))
+	a.waitLeader("n37", failover)
+	crash := a.handedOff("n37").Leaderless
+	t.Logf("crash: gap %s", crash.Round(time.Millisecond))
+	if crash < renewDeadline || crash > leaseDuration+slack {
+		t.Errorf("crash of the leader with a gap of %s", crash)
+	}
+	if a.token() <= before {
+		t.Error("the fencing token has not grown")
+	}
+
+	// An exit, in favour of a newcomer.
+	next := a.worker("next", "1.37")
+	a.waitCandidate("next")
+	a.must(n37.Terminate(a.ctx))
+	a.waitLeader("next", patience)
+	if gap := a.handedOff("next").Leaderless; gap > handOff {
+		t.Errorf("exit of the leader with a gap of %s", gap)
+	}
+	a.waitKinds("n37", moments)
+	if faults := coordinator.LogLines("ERROR"); len(faults) > 0 {
+		t.Errorf("the coordinator complains: %s", faults[0])
+	}
+	a.safe()
+	a.alternated(n37, n36, next)
 }

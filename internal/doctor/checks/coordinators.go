@@ -135,8 +135,10 @@ func checkInTree(x *examination, f *findings) {
 			found = fmt.Sprintf("%s %s", s.holder, s.how)
 		}
 		f.add(inTreeSilent, about, found)
+	case x.gate == gateUnknown:
+		f.fine("not active")
 	default:
-		f.fine("not active, as no gate asks for it")
+		f.fine("not active: the gate is off")
 	}
 }
 

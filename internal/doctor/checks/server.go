@@ -269,7 +269,7 @@ func checkCandidateAPI(x *examination, f *findings) {
 }
 
 // customVersion is the version of our own LeaseCandidate that this program knows.
-const customVersion = "v1alpha1"
+var customVersion = v1alpha1.SchemeGroupVersion.Version
 
 // unavailable finds the release in kube-apiserver's warning "coordination.k8s.io/v1beta1 LeaseCandidate is deprecated in
 // v1.36+, unavailable in v1.39+".

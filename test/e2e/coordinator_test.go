@@ -184,55 +184,6 @@ func TestCoordinatorWaits(t *testing.T) {
 	a.waitLeader("n36", patience)
 }
 
-// Each right that is taken away is missed within half a minute and named, without an exit; when it is back the
-// coordinator works again.
-func TestCoordinatorRights(t *testing.T) {
-	t.Parallel()
-	cluster := framework.New(t, framework.Options{})
-	c := startCoordinators(t, t.Context(), cluster.Nodes[0], 1)[0]
-	a := newArenaOn(t, cluster)
-	type right struct{ verb, resource string }
-	all := []right{
-		{"get", "leases"}, {"list", "leases"}, {"watch", "leases"}, {"create", "leases"}, {"update", "leases"}, {"patch", "leases"},
-		{"get", "leasecandidates"}, {"list", "leasecandidates"}, {"watch", "leasecandidates"}, {"patch", "leasecandidates"},
-		{"create", "events"}, {"patch", "events"},
-	}
-	// Together they are all, each once without the others of its resource's other half.
-	for i, lost := range [][]right{
-		{{"list", "leases"}, {"create", "leases"}, {"patch", "leases"}, {"get", "leasecandidates"}, {"watch", "leasecandidates"}},
-		{{"get", "leases"}, {"watch", "leases"}, {"update", "leases"}, {"list", "leasecandidates"}, {"patch", "leasecandidates"}, {"create", "events"}, {"patch", "events"}},
-	} {
-		a.rec.Mark("rights taken away: %v", lost)
-		a.removeVerbs(func(verb, resource string) bool { return slices.Contains(lost, right{verb, resource}) })
-
-		var named []string
-		for _, r := range lost {
-			if r.resource != "events" {
-				named = append(named, r.verb+" "+r.resource+".coordination.k8s.io in ")
-			}
-		}
-		since := time.Now()
-		said := waitUnready(a.ctx, t, c, 30*time.Second, named...)
-		t.Logf("missed after %s: %s", time.Since(since).Round(time.Millisecond), said)
-		for _, r := range all {
-			if name := r.verb + " " + r.resource + "."; !slices.Contains(lost, r) && strings.Contains(said, name) {
-				t.Errorf("it misses %q, which it has", name)
-			}
-		}
-
-		a.rec.Mark("rights returned")
-		a.must(cluster.ApplyKustomization(a.ctx, "config/rbac"))
-		waitReady(a.ctx, t, c, 15*time.Second)
-		name := fmt.Sprintf("c%d", i)
-		a.lease = a.ns + "/" + name
-		a.candidate(name, "1.36")
-		a.waitLeader(name, patience)
-	}
-	if !c.Running() {
-		t.Error("the coordinator has ended")
-	}
-}
-
 // removeVerbs takes rights from the shipped roles.
 func (a *arena) removeVerbs(remove func(verb, resource string) bool) {
 	a.Helper()

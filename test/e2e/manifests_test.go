@@ -54,6 +54,9 @@ var installs = []struct {
 	{"config/default", nil},
 	{"config/default", []string{"config/prometheus", "config/network-policy", "config/flow-control"}},
 	{"config/default", []string{"config/prometheus/pod-monitor"}},
+	{"config/namespaced", nil},
+	{"config/namespaced", []string{"config/namespaced/metrics", "config/prometheus", "config/network-policy"}},
+	{"config/samples/namespaces", nil},
 	{"config/static-pod/rbac", nil},
 	{"config/static-pod/rbac", []string{"config/flow-control"}},
 	{"config/crd", nil},
@@ -344,14 +347,21 @@ func TestManifestsStartTheCoordinator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, test := range map[string]struct {
+	namespaced, err := framework.BuildKustomization("config/namespaced")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name         string
 		objects      []*unstructured.Unstructured
 		rights, user string
 	}{
-		"config/default":    {deployment, "config/rbac", framework.CoordinatorUser},
-		"config/static-pod": {readObjects(t, filepath.Join(root, "config/static-pod/lease-coordinator.yaml")), "config/static-pod/rbac", framework.StaticPodUser},
+		// First, while its user has no other rights.
+		{"config/namespaced", namespaced, "config/namespaced", framework.CoordinatorUser},
+		{"config/default", deployment, "config/rbac", framework.CoordinatorUser},
+		{"config/static-pod", readObjects(t, filepath.Join(root, "config/static-pod/lease-coordinator.yaml")), "config/static-pod/rbac", framework.StaticPodUser},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			run := runOf(t, test.user, test.objects)
 			args := run.args(t)
 			// Flags are parsed in turn, so that help is given only if all before it are right.

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +43,27 @@ type grant struct {
 
 // String is what the coordinator says that it may not.
 func (g grant) String() string { return g.verb + " " + g.resource + "." + g.group }
+
+// where is where the coordinator says so.
+func (g grant) where() string {
+	if g.in == "" {
+		return "in all namespaces"
+	}
+	return fmt.Sprintf("in namespace %q", g.in)
+}
+
+// unneeded are rights of the shipped roles that no election depends on, so that a coordinator is ready without them.
+func unneeded(role string, g grant) bool {
+	switch role {
+	case "lease-coordinator-metrics-auth":
+		// See TestEachMetricsRight.
+		return true
+	case "lease-coordinator-lock":
+		// Events on the lock tell of the configuration.
+		return g.resource == "events"
+	}
+	return false
+}
 
 // shippedRole is a Role or ClusterRole that the manifests bind to the coordinator.
 type shippedRole struct {
@@ -122,6 +144,41 @@ func without(rules []rbacv1.PolicyRule, lost grant) []rbacv1.PolicyRule {
 	return rest
 }
 
+// roleCopies are the shipped roles once more, for one user: taking from them takes from nobody else.
+type roleCopies struct {
+	cluster *framework.Cluster
+	user    string
+	roles   []shippedRole
+}
+
+// apply makes one of the roles, with these rules, and its binding.
+func (r roleCopies) apply(ctx context.Context, i int, rules []rbacv1.PolicyRule) error {
+	role := r.roles[i]
+	kind := "Role"
+	if role.namespace == "" {
+		kind = "ClusterRole"
+	}
+	name := role.name + "-" + r.user
+	meta := map[string]any{"name": name}
+	if role.namespace != "" {
+		meta["namespace"] = role.namespace
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&rbacv1.ClusterRole{Rules: rules})
+	if err != nil {
+		return err
+	}
+	list := content["rules"]
+	if list == nil {
+		list = []any{}
+	}
+	const version = rbacv1.GroupName + "/v1"
+	return r.cluster.Apply(ctx,
+		&unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind, "metadata": meta, "rules": list}},
+		&unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind + "Binding", "metadata": meta,
+			"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": kind, "name": name},
+			"subjects": []any{map[string]any{"apiGroup": rbacv1.GroupName, "kind": rbacv1.UserKind, "name": r.user}}}})
+}
+
 // waitLogged waits for a line of the coordinator's log with all of these.
 func waitLogged(ctx context.Context, t *testing.T, c *framework.Coordinator, containing ...string) {
 	t.Helper()
@@ -131,6 +188,111 @@ func waitLogged(ctx context.Context, t *testing.T, c *framework.Coordinator, con
 		return len(c.LogLines(containing...)) > 0, nil
 	}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Each right of the shipped roles, when it is taken away, is missed within half a minute and named by verb, resource and
+// namespace, by the coordinator's readiness and by its log, and no other is; the coordinator does not exit; and when the
+// right is back, it is ready again. Whatever is added to the roles is tried here too.
+func TestEachRight(t *testing.T) {
+	t.Parallel()
+	cluster := framework.New(t, framework.Options{NoAudit: true})
+	ctx := t.Context()
+	if err := cluster.ApplyKustomization(ctx, "config/crd"); err != nil {
+		t.Fatal(err)
+	}
+	const coordinated = "team-jobs"
+	namespaced, err := framework.BuildKustomization("config/namespaced")
+	if err != nil {
+		t.Fatal(err)
+	}
+	everywhere, err := framework.BuildKustomization("config/rbac")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inNamespaces := shippedRoles(t, namespaced)
+	for i := range inNamespaces {
+		if inNamespaces[i].name == "lease-coordinator" {
+			// Its own namespace has rights twice, by another role.
+			inNamespaces[i].namespace = coordinated
+		}
+	}
+	users := 0
+	for _, install := range []struct {
+		name  string
+		roles []shippedRole
+		args  []string
+		// mine are the roles whose rights a coordinator with these arguments cannot do without.
+		mine func(role string) bool
+		// coordinators share the rights among them: to miss one takes up to half a minute.
+		coordinators int
+	}{
+		{"cluster", shippedRoles(t, everywhere), nil, func(role string) bool { return role != "lease-coordinator-in-tree-lock" }, 5},
+		{"cluster, in place of the in-tree coordinator", shippedRoles(t, everywhere), []string{"--in-tree=replace"},
+			func(role string) bool { return role == "lease-coordinator-in-tree-lock" }, 1},
+		{"namespaces", inNamespaces, []string{"--namespaces=" + coordinated}, func(string) bool { return true }, 5},
+	} {
+		var tried []grant
+		for _, g := range grants(install.roles) {
+			if role := install.roles[g.role].name; install.mine(role) && !unneeded(role, g) {
+				tried = append(tried, g)
+			}
+		}
+		if len(tried) == 0 {
+			t.Fatalf("%s: there are no rights", install.name)
+		}
+		for share := range install.coordinators {
+			copies := roleCopies{cluster, framework.PlainUser(users), install.roles}
+			users++
+			t.Run(fmt.Sprintf("%s %d", install.name, share), func(t *testing.T) {
+				t.Parallel()
+				for i, role := range copies.roles {
+					if err := copies.apply(t.Context(), i, role.rules); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c, err := cluster.Nodes[0].StartCoordinator(t.Context(), framework.CoordinatorOptions{
+					Name: copies.user, User: copies.user,
+					// One lock for all: whoever stands by needs the same rights.
+					Args: append([]string{"--leader-elect-resource-namespace=" + framework.CoordinatorNamespace}, install.args...),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := share; i < len(tried); i += install.coordinators {
+					copies.lose(t, c, tried[i], tried)
+				}
+				if err := c.Stop(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+// lose takes one right away, and gives it back.
+func (r roleCopies) lose(t *testing.T, c *framework.Coordinator, lost grant, all []grant) {
+	t.Helper()
+	ctx := t.Context()
+	rules := r.roles[lost.role].rules
+	if err := r.apply(ctx, lost.role, without(rules, lost)); err != nil {
+		t.Fatal(err)
+	}
+	since := time.Now()
+	said := waitUnready(ctx, t, c, 30*time.Second, lost.String()+" ", lost.where())
+	t.Logf("%s %s missed after %s", lost, lost.where(), time.Since(since).Round(time.Millisecond))
+	for _, g := range all {
+		if name := g.String() + " "; g.String() != lost.String() && strings.Contains(said, name) {
+			t.Errorf("without %s it misses %s, which it has: %s", lost, g, said)
+		}
+	}
+	waitLogged(ctx, t, c, lost.String()+" ")
+	if err := r.apply(ctx, lost.role, rules); err != nil {
+		t.Fatal(err)
+	}
+	waitReady(ctx, t, c, 30*time.Second)
+	if !c.Running() {
+		t.Fatal("the coordinator has ended")
 	}
 }
 

@@ -47,6 +47,8 @@ const (
 	// WorkerUser is shared by the processes of test/worker. It has no rights
 	// until they are given, see Cluster.AllowWorkers.
 	WorkerUser = "worker"
+	// PlainUsers are how many users "plain-0", "plain-1", ... there are, see PlainUser.
+	PlainUsers = 16
 	// ReaderUser has no rights until they are given: somebody who may only look.
 	ReaderUser = "reader"
 )
@@ -78,6 +80,16 @@ var poolSizes = map[string]int{
 	CandidateUser:         256,
 	WorkerUser:            128,
 	ReaderUser:            8,
+}
+
+// PlainUser returns one of the users that have no rights until they are given, and
+// one token each. For processes that are to have different rights.
+func PlainUser(i int) string { return fmt.Sprintf("plain-%d", i) }
+
+func init() {
+	for i := range PlainUsers {
+		poolSizes[PlainUser(i)] = 1
+	}
 }
 
 var userGroups = map[string][]string{

@@ -42,6 +42,7 @@
 //   - I6: same snapshot, same decision, whatever the order of its candidates.
 //   - I7: some live candidate leads within lease duration + election duration + one retry of a vacancy.
 //   - I8: no decision repeats a write that changes nothing.
+//   - I9: no registration of a live process is deleted, whatever its clock says.
 //
 // # Non-guarantees
 //

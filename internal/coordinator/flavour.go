@@ -21,6 +21,9 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/internal/access"
 	"github.com/lease-coordinator/coordinator/internal/leaseapi"
 )
@@ -136,7 +139,11 @@ func (c *coordinator) look(ctx context.Context, full bool) (wait time.Duration, 
 				return retryPeriod, err
 			}
 		}
-		return retryPeriod, leaseapi.ErrNoCandidates
+		// Whatever is going to be served, what is missing for it can be said now.
+		scope := c.scope(nil)
+		scope.CandidateGroups = []string{coordinationv1.GroupName, v1alpha1.Group}
+		missing := access.Check(ctx, c.manager.GetClient(), append(scope.Wanted(), scope.WantedForLocks()...), access.NoNamespaceOfOurs)
+		return retryPeriod, errors.Join(leaseapi.ErrNoCandidates, missing)
 	}
 	scope := c.scope(follow)
 	problem = access.Check(ctx, c.manager.GetClient(), append(scope.Wanted(), scope.WantedForLocks()...), access.NoNamespaceOfOurs)

@@ -134,6 +134,8 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 	}
 	c := &coordinator{options: o, logger: logger, wake: make(chan struct{}, 1)}
 	c.problem.Store(&errStarting)
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return newCutOff(next, c.lookAgain) })
 	metricsOptions := metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure}
 	if o.MetricsSecure {
 		metricsOptions.FilterProvider = filters.WithAuthenticationAndAuthorization
@@ -273,14 +275,14 @@ func (o *Options) cacheOptions(watchFailed toolscache.WatchErrorHandlerWithConte
 	return options
 }
 
-// watchFailed logs, in one line, a watch that failed, and has the reason found out; client-go tries again. A watch that ends
-// in the ordinary way may be that of an API server that starts again with other features.
+// watchFailed logs, in one line, a watch that failed, and has the reason found out; client-go tries again.
 func (c *coordinator) watchFailed(_ context.Context, r *toolscache.Reflector, err error) {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) {
+		// The ordinary end of a watch.
 		c.logger.V(2).Info("Watch ended; watching again", "kind", r.TypeDescription(), "why", err.Error())
-	} else {
-		c.logger.Error(err, "Watch failed; trying again", "kind", r.TypeDescription())
+		return
 	}
+	c.logger.Error(err, "Watch failed; trying again", "kind", r.TypeDescription())
 	c.lookAgain()
 }
 
@@ -320,6 +322,11 @@ func (c *coordinator) Start(ctx context.Context) error {
 		c.setProblem(problem)
 		if problem != nil {
 			wait = retryPeriod
+			// It may have failed by what it asks for another look at.
+			select {
+			case <-c.wake:
+			default:
+			}
 		}
 		if woken, ok := pause(ctx, lookPause, nil); !ok {
 			return nil

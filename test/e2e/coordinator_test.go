@@ -161,7 +161,7 @@ func TestCoordinatorWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitUnready(ctx, t, c, soon, "list leases.coordination.k8s.io in all namespaces", "patch leasecandidates.coordination.k8s.io",
-		fmt.Sprintf("update leases.coordination.k8s.io in namespace %q", framework.CoordinatorNamespace))
+		fmt.Sprintf("update leases.coordination.k8s.io \"lease-coordinator\" in namespace %q", framework.CoordinatorNamespace))
 	if err := cluster.ApplyKustomization(ctx, "config/rbac"); err != nil {
 		t.Fatal(err)
 	}

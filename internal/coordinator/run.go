@@ -328,11 +328,14 @@ func (c *coordinator) Start(ctx context.Context) error {
 			default:
 			}
 		}
-		if woken, ok := pause(ctx, lookPause, nil); !ok {
+		if _, ok := pause(ctx, lookPause, nil); !ok {
 			return nil
-		} else if woken, ok = pause(ctx, wait-lookPause, c.wake); !ok {
+		}
+		woken, ok := pause(ctx, wait-lookPause, c.wake)
+		if !ok {
 			return nil
-		} else if woken || wait == retryPeriod {
+		}
+		if woken || wait == retryPeriod {
 			// The next look is a full one, and takes nothing for granted.
 			n = -1
 			c.discovery.Forget()

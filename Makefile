@@ -80,6 +80,10 @@ run: controlplane ## Leave a control plane with the coordinator and three candid
 timings: controlplane ## Measure hand-off, graceful exit and failover with client-go candidates, and print a table.
 	$(GO) run ./test/timings
 
+.PHONY: footprint
+footprint: controlplane ## Measure install to first coordinated lease, and an idle coordinator's requests and memory; minutes.
+	$(GO) run ./test/footprint
+
 .PHONY: bench
 bench: controlplane ## Measure candidates of the library beside plain client-go ones, into bench-results.json; minutes, best on an idle machine.
 	$(GO) run ./test/bench

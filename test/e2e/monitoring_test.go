@@ -268,7 +268,7 @@ func (a *arena) startsAtZero(c *framework.Coordinator) {
 			a.Errorf("%s starts with %s %v, want %v", c.Name(), name, got, want)
 		}
 	}
-	zero("decisions_total", "action", "Ping", "Appoint", "Prefer", "ClearPreferred", "Revoke", "Restore")
+	zero("decisions_total", "action", "Ping", "Appoint", "Prefer", "ClearPreferred", "Revoke", "Restore", "Collect")
 	zero("failures_total", "reason", observe.FailureConflict, observe.FailureForbidden, observe.FailureError)
 	zero("configuration_reloads_total", "result", observe.ReloadSuccess, observe.ReloadFailure)
 	zero("strategy_failures_total", "strategy",
@@ -376,7 +376,7 @@ func (a *arena) countsAgree(s scrape, t framework.Timeline) {
 		a.Errorf("%v decisions to ping, the recorder saw %d pings", n, byKind[framework.CandidatePinged])
 	}
 	delete(got, string(election.Ping))
-	decisions[string(election.Restore)] = 0
+	decisions[string(election.Restore)], decisions[string(election.Collect)] = 0, 0
 	if !maps.Equal(got, decisions) {
 		a.Errorf("decisions_total %v, the recorder saw %v", got, decisions)
 	}

@@ -41,6 +41,7 @@ RELEASE := hack/release
 E2E_TIMEOUT ?= 30m
 E2E_PARALLEL ?= 8
 FUZZTIME ?= 1m
+E2E = $(GO) test -race -count=1 -p=1 -parallel=$(E2E_PARALLEL) -timeout=$(E2E_TIMEOUT)
 RUN ?=
 PKG ?= ./internal/controller
 
@@ -146,7 +147,7 @@ test-unit: ## Run the unit tests with the race detector; they need nothing but G
 
 .PHONY: test-e2e
 test-e2e: controlplane ## Run the end-to-end tests: all, or those that match RUN=regexp, within E2E_TIMEOUT=30m.
-	$(GO) test -race -count=1 -p=1 -parallel=$(E2E_PARALLEL) -v -timeout=$(E2E_TIMEOUT) $(if $(RUN),-run '$(RUN)') ./test/e2e/...
+	$(E2E) $(if $(RUN),-v -run '$(RUN)' ./test/e2e/...,-json ./test/e2e/... | $(GO) run ./hack/compatibility -check docs/compatibility.md)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME=1m.
@@ -182,6 +183,13 @@ monitoring: ## Generate docs/monitoring.md from the definitions of metrics, even
 .PHONY: doctor
 doctor: ## Generate docs/doctor.md from the checks of coordinator doctor.
 	$(GO) run ./hack/doctor > docs/doctor.md.new && mv docs/doctor.md.new docs/doctor.md
+
+# Every test that tells anything. One that is not here is told of by make test-e2e.
+COMPATIBILITY := ^(TestCompatibility|TestComponents|TestInTreeYield|TestLibraryOnOurKindCoordinated)$$
+
+.PHONY: compatibility
+compatibility: controlplane ## Generate docs/compatibility.md from what the end-to-end tests see; minutes.
+	$(E2E) -json -run '$(COMPATIBILITY)' ./test/e2e | $(GO) run ./hack/compatibility docs/compatibility.md
 
 ##@ Check the tree
 # These only read, so their order does not matter and make -j may run them at once. To add one: write

@@ -72,6 +72,8 @@ var importRules = []importRule{
 		"it drives the real code; no product code may import it"},
 	{"hack/verify", []string{"api", "hack/internal", "internal/coordinator"},
 		"it asks the coordinator whether the flags in config/ exist, and knows nothing else of the product but its names"},
+	{"hack/compatibility", []string{"test/e2e/compatibility"},
+		"it writes down what the tests tell"},
 	{"hack/doctor", []string{"internal/doctor/checks"},
 		"it writes down what is checked there"},
 	{"hack/monitoring", []string{"internal/observe"},

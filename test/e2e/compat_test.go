@@ -16,6 +16,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"testing"
@@ -23,8 +24,11 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
+	"github.com/lease-coordinator/coordinator/internal/leaseapi"
+	"github.com/lease-coordinator/coordinator/test/e2e/compatibility"
 	"github.com/lease-coordinator/coordinator/test/e2e/framework"
 )
 
@@ -42,36 +46,103 @@ const (
 
 // surroundings are what candidates find in a cluster.
 type surroundings struct {
-	name  string
-	arena func(*testing.T) *arena
-	// ours says that our coordinator is there, elects that there is any.
-	ours, elects bool
-	// decides is how long the coordinator may take from the news to naming somebody: for both the election duration, and
-	// for the one in kube-apiserver another round, since it looks every 5 s.
-	decides time.Duration
+	name string
+	// shared is the flavour of the shared cluster that it is; if that is empty it is a cluster of its own, with server.
+	shared      framework.Flavour
+	server      framework.Options
+	coordinator compatibility.Coordinator
+	// kinds of candidates are tried alone, and mixed says that they are on one lease as well.
+	kinds []kind
+	mixed bool
+}
+
+// emulated are the versions that kube-apiserver can be, besides its own.
+var emulated = []string{"1.36", "1.35", "1.34"}
+
+func everySurroundings() []*surroundings {
+	all := []kind{ofLibrary, ofClientGo, ofPlain}
+	every := []*surroundings{
+		{name: "ours/gate-on", shared: framework.GateOn, coordinator: compatibility.Replace, kinds: all, mixed: true},
+		{name: "ours/gate-off", shared: framework.GateOff, coordinator: compatibility.Ours, kinds: all, mixed: true},
+		{name: "in-tree", server: framework.Options{CoordinatedLeaderElection: true}, coordinator: compatibility.InTree, kinds: all, mixed: true},
+		{name: "none", coordinator: compatibility.None, kinds: all, mixed: true},
+	}
+	for _, v := range emulated {
+		both := []kind{ofLibrary, ofClientGo}
+		every = append(every,
+			&surroundings{name: "ours/gate-on/" + v, server: framework.Options{CoordinatedLeaderElection: true, EmulationVersion: v},
+				coordinator: compatibility.Replace, kinds: both},
+			&surroundings{name: "ours/gate-off/" + v, server: framework.Options{EmulationVersion: v},
+				coordinator: compatibility.Ours, kinds: both})
+	}
+	oldest := emulated[len(emulated)-1]
+	return append(every, &surroundings{name: "ours/own-kind/" + oldest,
+		server:      framework.Options{NoLeaseCandidateAPI: true, EmulationVersion: oldest},
+		coordinator: compatibility.Ours, kinds: []kind{ofLibrary}})
+}
+
+// open starts what there is to be started, and returns what makes an arena there.
+func (s *surroundings) open(t *testing.T) func(*testing.T) *arena {
+	t.Helper()
+	if s.shared != "" {
+		return func(t *testing.T) *arena { return newArena(t, s.shared) }
+	}
+	cluster := framework.New(t, s.server)
+	if s.server.NoLeaseCandidateAPI {
+		if err := cluster.ApplyKustomization(t.Context(), "config/crd"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	switch s.coordinator {
+	case compatibility.InTree:
+		waitInTree(t.Context(), t, cluster, patience)
+	case compatibility.Replace:
+		startCoordinators(t, t.Context(), cluster.Nodes[0], 1, coordinatorArgs(framework.GateOn)...)
+	case compatibility.Ours:
+		startCoordinators(t, t.Context(), cluster.Nodes[0], 1, coordinatorArgs(framework.GateOff)...)
+	}
+	return func(t *testing.T) *arena { return newArenaOn(t, cluster) }
+}
+
+// ours says that our coordinator is there, elects that there is any.
+func (s *surroundings) ours() bool   { return s.elects() && s.coordinator != compatibility.InTree }
+func (s *surroundings) elects() bool { return s.coordinator != compatibility.None }
+
+// decides is how long the coordinator may take from the news to naming somebody: for both the election duration, and for
+// the one in kube-apiserver another round, since it looks every 5 s.
+func (s *surroundings) decides() time.Duration {
+	switch {
+	case s.ours():
+		return 5 * time.Second
+	case s.elects():
+		return 10 * time.Second
+	default:
+		return 0
+	}
 }
 
 // kind is what a candidate is built on.
 type kind struct {
 	name string
+	of   compatibility.Candidates
 	// coordinated candidates register; notices says that it learns at once what is decided about it, and hands over.
 	coordinated, notices bool
 	start                func(a *arena, s *surroundings, name, emulation string) *framework.Candidate
 }
 
 var (
-	ofLibrary = kind{"library", true, true, func(a *arena, s *surroundings, name, emulation string) *framework.Candidate {
+	ofLibrary = kind{"library", compatibility.Library, true, true, func(a *arena, s *surroundings, name, emulation string) *framework.Candidate {
 		return a.worker(name, emulation, func(o *framework.WorkerOptions) {
 			o.Args = []string{"--lease-duration=" + cellLease.String(), "--renew-deadline=" + cellDeadline.String(), "--retry-period=" + cellRetry.String()}
-			if !s.elects {
+			if !s.elects() {
 				o.Args = append(o.Args, "--fallback-after="+cellFallback.String())
 			}
 		})
 	}}
-	ofClientGo = kind{"client-go-coordinated", true, false, func(a *arena, _ *surroundings, name, emulation string) *framework.Candidate {
+	ofClientGo = kind{"client-go-coordinated", compatibility.ClientGo, true, false, func(a *arena, _ *surroundings, name, emulation string) *framework.Candidate {
 		return a.candidate(name, emulation, cellDurations)
 	}}
-	ofPlain = kind{"client-go-plain", false, false, func(a *arena, _ *surroundings, name, emulation string) *framework.Candidate {
+	ofPlain = kind{"client-go-plain", compatibility.Plain, false, false, func(a *arena, _ *surroundings, name, emulation string) *framework.Candidate {
 		return a.candidate(name, emulation, cellDurations, func(o *framework.CandidateOptions) { o.Plain, o.ReleaseOnCancel = true, true })
 	}}
 )
@@ -90,45 +161,83 @@ func TestCompatibility(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, s := range []*surroundings{
-		{name: "ours/gate-on", ours: true, elects: true, decides: 5 * time.Second,
-			arena: func(t *testing.T) *arena { return newArena(t, framework.GateOn) }},
-		{name: "ours/gate-off", ours: true, elects: true, decides: 5 * time.Second,
-			arena: func(t *testing.T) *arena { return newArena(t, framework.GateOff) }},
-		{name: "in-tree", elects: true, decides: 10 * time.Second},
-		{name: "none"},
-	} {
+	for _, s := range everySurroundings() {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			if s.arena == nil {
-				// The shared clusters have our coordinators.
-				cluster := framework.New(t, framework.Options{CoordinatedLeaderElection: s.elects})
-				s.arena = func(t *testing.T) *arena { return newArenaOn(t, cluster) }
-				if s.elects {
-					waitInTree(t.Context(), t, cluster, patience)
-				}
-			}
+			arena := s.open(t)
 			try := func(name string, run func(*cell)) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					c := &cell{arena: s.arena(t), surroundings: s}
+					c := &cell{arena: arena(t), surroundings: s}
 					c.allowWorkers()
 					run(c)
 					c.assertSound()
 				})
 			}
-			for _, k := range []kind{ofLibrary, ofClientGo, ofPlain} {
-				try(k.name, func(c *cell) { c.alone(k) })
+			for _, k := range s.kinds {
+				try(k.name, func(c *cell) {
+					c.alone(k)
+					c.tells(s.coordinator, k.of)
+				})
 			}
-			if s.elects {
+			switch {
+			case !s.mixed:
+			case s.elects():
 				try("mixed", (*cell).mixed)
 				try("mixed-with-plain", (*cell).mixedWithPlain)
-			} else {
+			default:
 				try("mixed", (*cell).mixedUncoordinated)
 				try("mixed-with-plain", (*cell).mixedUncoordinatedWithPlain)
 			}
 		})
 	}
+}
+
+// tells has docs/compatibility.md say how leadership of the arena's lease, whose candidates are all of one kind, moved.
+func (a *arena) tells(coordinator compatibility.Coordinator, of compatibility.Candidates) {
+	a.Helper()
+	fact := compatibility.Fact{Cluster: compatibility.Cluster{Coordinator: coordinator}, Candidates: of, Outcome: a.outcome()}
+	var err error
+	fact.Version, err = a.node.APIServer.ServedEmulationVersion(a.ctx)
+	a.must(err)
+	fact.FieldsKept, err = leaseapi.FieldsKept(a.ctx, a.cluster.Client(), a.ns)
+	a.must(err)
+	client, err := discovery.NewDiscoveryClientForConfig(a.node.Config())
+	a.must(err)
+	kinds, err := leaseapi.NewDiscovery(client).Candidates(a.ctx)
+	if err != nil && !errors.Is(err, leaseapi.ErrNoCandidates) {
+		a.Fatal(err)
+	}
+	for _, k := range kinds {
+		fact.Kinds = append(fact.Kinds, k.GroupVersionKind().GroupVersion().String())
+	}
+	a.Attr(compatibility.Attribute, fact.Value())
+}
+
+// coordinatorOf names the coordinator that coordinatorArgs makes.
+func coordinatorOf(flavour framework.Flavour) compatibility.Coordinator {
+	if flavour == framework.GateOn {
+		return compatibility.Replace
+	}
+	return compatibility.Ours
+}
+
+// outcome returns how the first leader was told to make room, if it was.
+func (a *arena) outcome() compatibility.Outcome {
+	for _, e := range a.rec.Timeline().Of(a.lease, framework.LeasePreferred, framework.LeaseRevoked) {
+		switch {
+		case e.Kind == framework.LeaseRevoked:
+			return compatibility.Revoked
+		case e.LeaseAfter.Spec.PreferredHolder != nil:
+			return compatibility.Fields
+		default:
+			return compatibility.Annotation
+		}
+	}
+	if len(a.leaders()) == 0 {
+		return compatibility.Nobody
+	}
+	return compatibility.Waits
 }
 
 // cell is one combination of candidates and surroundings.
@@ -184,8 +293,8 @@ func (c *cell) elected(k kind) time.Duration {
 	switch {
 	case !k.coordinated:
 		return takesUp(k)
-	case c.elects:
-		return c.decides + takesUp(k)
+	case c.elects():
+		return c.decides() + takesUp(k)
 	default:
 		// The lease may just have been deleted under a leader, and another one just before this candidate created it. Each
 		// may have had the usual duration.
@@ -196,18 +305,18 @@ func (c *cell) elected(k kind) time.Duration {
 // preferred is how long after a better candidate's appearance it leads at the latest.
 func (c *cell) preferred(from, to kind) time.Duration {
 	if from.notices {
-		return c.decides + takesUp(to)
+		return c.decides() + takesUp(to)
 	}
 	// client-go stops when its renew deadline has passed, and the rest of its claim must run out.
-	return c.decides + cellLease + c.decides + takesUp(to)
+	return c.decides() + cellLease + c.decides() + takesUp(to)
 }
 
 // succeeded is how long after a leader was told to end the next one leads at the latest.
 func (c *cell) succeeded(from, to kind) time.Duration {
 	wait := takesUp(to)
 	switch {
-	case to.coordinated && c.elects:
-		wait += c.decides
+	case to.coordinated && c.elects():
+		wait += c.decides()
 	case to.coordinated:
 		wait += cellFallback
 	}
@@ -221,7 +330,7 @@ func (c *cell) succeeded(from, to kind) time.Duration {
 func (c *cell) alone(k kind) {
 	began := time.Now()
 	first := c.start(k, "n37", "1.37")
-	if k.coordinated && !k.notices && !c.elects {
+	if k.coordinated && !k.notices && !c.elects() {
 		c.nobodyLeads(k)
 		return
 	}
@@ -230,7 +339,7 @@ func (c *cell) alone(k kind) {
 	better := c.start(k, "n36", "1.36")
 	leader, next := first, better
 	expected := []string{"n37", "n36"}
-	if k.coordinated && c.elects {
+	if k.coordinated && c.elects() {
 		c.leads(k, better, joined, c.preferred(k, k))
 		leader, next = better, first
 		expected = append(expected, "n37")
@@ -398,7 +507,7 @@ func (c *cell) assertSound() {
 		}
 		last = max(last, token)
 	}
-	if last == 0 && (c.library || c.ours && len(c.coordinatorWrites(c.lease)) > 0) {
+	if last == 0 && (c.library || c.ours() && len(c.coordinatorWrites(c.lease)) > 0) {
 		c.Error("there is no fencing token")
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lease-coordinator/coordinator/test/e2e/compatibility"
 	"github.com/lease-coordinator/coordinator/test/e2e/framework"
 )
 
@@ -43,6 +44,7 @@ func TestComponents(t *testing.T) {
 					a.lease = "kube-system/" + name
 					a.record("kube-system")
 					a.componentStory(start(a.node))
+					a.tells(coordinatorOf(flavour), compatibility.Candidates(name))
 				})
 			}
 		})

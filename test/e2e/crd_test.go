@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
+	"github.com/lease-coordinator/coordinator/test/e2e/compatibility"
 	"github.com/lease-coordinator/coordinator/test/e2e/framework"
 )
 
@@ -184,6 +185,7 @@ func TestLibraryOnOurKindCoordinated(t *testing.T) {
 	if lease.Spec.Strategy != nil || lease.Spec.PreferredHolder != nil || lease.Annotations[v1alpha1.StrategyAnnotation] != string(v1alpha1.OldestEmulationVersion) {
 		t.Errorf("the strategy is %v in the field and %q in the annotation", lease.Spec.Strategy, lease.Annotations[v1alpha1.StrategyAnnotation])
 	}
+	a.tells(compatibility.Ours, compatibility.Library)
 	before := a.token()
 
 	a.must(n36.Kill(a.ctx))

@@ -28,6 +28,7 @@ import (
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/internal/strategy"
+	"github.com/lease-coordinator/coordinator/test/e2e/compatibility"
 	"github.com/lease-coordinator/coordinator/test/e2e/framework"
 )
 
@@ -106,6 +107,7 @@ func TestInTreeYield(t *testing.T) {
 	a.candidate("b37", "1.36", rejoin, asks(ours, "1.37.0"))
 	a.waitLeader("b37", patience)
 	a.notWrittenByCoordinators(poll)
+	a.tells(compatibility.Yield, compatibility.ClientGo)
 
 	yielded := a.coordinating(oldest)
 	if len(yielded) == 0 {

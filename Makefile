@@ -81,6 +81,10 @@ run: controlplane ## Leave a control plane with the coordinator and three candid
 timings: controlplane ## Measure hand-off, graceful exit and failover with client-go candidates, and print a table.
 	$(GO) run ./test/timings
 
+.PHONY: flavours
+flavours: controlplane ## Measure the library's hand-offs on API servers of every flavour, side by side; minutes.
+	$(GO) run ./test/flavours
+
 .PHONY: footprint
 footprint: controlplane ## Measure install to first coordinated lease, and an idle coordinator's requests and memory; minutes.
 	$(GO) run ./test/footprint

@@ -17,6 +17,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -76,27 +77,35 @@ func (r *Reconciler) Follow(ctx context.Context, informers cache.Informers, foll
 	former := r.watches
 	r.watches = watches
 	followed := kinds(follow)
-	r.kinds.Store(&followed)
+	// Those that are dropped are known until the others are shown, and what is written to them meanwhile fails, as it should: a
+	// ping that is left out would be decided on again and again.
+	meanwhile := slices.Clone(followed)
+	for _, w := range former {
+		if followed.of(w.kind.CustomResource()) == nil {
+			meanwhile = append(meanwhile, w.kind)
+		}
+	}
+	r.kinds.Store(&meanwhile)
 
 	waiting, cancel := context.WithTimeout(ctx, kindsSyncTimeout)
 	defer cancel()
-	var late []*candidateWatch
+	var synced []*candidateWatch
 	for _, w := range watches {
-		if !toolscache.WaitForCacheSync(waiting.Done(), w.registration.HasSynced) {
-			late = append(late, w)
+		// One that was late once is not waited for again.
+		if w.registration.HasSynced() || w.stopAwaiting == nil && toolscache.WaitForCacheSync(waiting.Done(), w.registration.HasSynced) {
+			synced = append(synced, w)
+		} else if w.stopAwaiting == nil {
+			var awaiting context.Context
+			awaiting, w.stopAwaiting = context.WithCancel(ctx)
+			go func() {
+				if toolscache.WaitForCacheSync(awaiting.Done(), w.registration.HasSynced) {
+					r.show(w)
+				}
+			}()
 		}
 	}
-	for _, w := range watches {
-		if !slices.Contains(late, w) {
-			w.show()
-			continue
-		}
-		go func() {
-			if toolscache.WaitForCacheSync(ctx.Done(), w.registration.HasSynced) {
-				w.show()
-			}
-		}()
-	}
+	r.show(synced...)
+	r.kinds.Store(&followed)
 	for _, w := range former {
 		if slices.Contains(watches, w) {
 			continue
@@ -106,7 +115,7 @@ func (r *Reconciler) Follow(ctx context.Context, informers cache.Informers, foll
 			return fmt.Errorf("ending the watch of %s: %w", w.kind, err)
 		}
 		if followed.of(w.kind.CustomResource()) == nil {
-			r.LookAt(r.Observer.SeeCandidates(w.kind.CustomResource(), nil))
+			r.LookAt(r.Observer.DropCandidates(w.kind.CustomResource()))
 		}
 	}
 	return nil
@@ -127,6 +136,8 @@ type candidateWatch struct {
 	reconciler   *Reconciler
 	kind         leaseapi.CandidateKind
 	registration toolscache.ResourceEventHandlerRegistration
+	// stopAwaiting is set once the list has taken too long and is awaited apart. Only Follow uses it.
+	stopAwaiting context.CancelFunc
 
 	mu sync.Mutex
 	// shown is set once the candidates were shown to the observer, and ended when they are no more.
@@ -151,23 +162,27 @@ func (r *Reconciler) watchCandidates(ctx context.Context, informers cache.Inform
 	return w, nil
 }
 
-// show shows the observer all candidates of the kind at once, and from now on each when it changes.
-func (w *candidateWatch) show() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.shown || w.ended {
-		return
+// show shows the observer all candidates of those kinds at once, and from now on each when it changes. Between one kind and
+// the next a decision would be on half of them.
+func (r *Reconciler) show(watches ...*candidateWatch) {
+	all := map[bool][]*strategy.Candidate{}
+	for _, w := range watches {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.shown || w.ended {
+			continue
+		}
+		all[w.kind.CustomResource()] = slices.Collect(maps.Values(w.listed))
+		w.shown, w.listed = true, nil
 	}
-	var all []*strategy.Candidate
-	for _, c := range w.listed {
-		all = append(all, c)
-	}
-	w.shown, w.listed = true, nil
-	w.reconciler.LookAt(w.reconciler.Observer.SeeCandidates(w.kind.CustomResource(), all))
+	r.LookAt(r.Observer.SeeCandidates(all))
 }
 
 // end has the observer see nothing more of this watch.
 func (w *candidateWatch) end() {
+	if w.stopAwaiting != nil {
+		w.stopAwaiting()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true

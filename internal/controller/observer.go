@@ -50,6 +50,8 @@ type Observer struct {
 	leases       map[types.NamespacedName]*leaseState
 	// leaseOf maps a candidate to the lease that it was last seen to name.
 	leaseOf map[candidateID]types.NamespacedName
+	// dropped is set for a kind, by whether it is the custom resource, that is not followed any more.
+	dropped map[bool]bool
 	// loads is where leases are led; loadChanged is set when others are to be decided on again for it.
 	loads       election.Loads
 	loadChanged bool
@@ -127,6 +129,7 @@ func NewObserver(identity string, fieldsKept bool, now func() time.Time) *Observ
 		fieldsKept: fieldsKept,
 		leases:     map[types.NamespacedName]*leaseState{},
 		leaseOf:    map[candidateID]types.NamespacedName{},
+		dropped:    map[bool]bool{},
 	}
 }
 
@@ -380,28 +383,49 @@ func (st *leaseState) candidate(namespace, name string) *candidateState {
 func (o *Observer) SeeCandidate(c *strategy.Candidate, initial bool) []types.NamespacedName {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.dropped[c.CustomResource] {
+		// Read, after a conflict, before its kind was dropped. Nobody would notice when it goes.
+		return nil
+	}
 	return append(o.seeCandidate(c, initial), o.concerned(types.NamespacedName{Namespace: c.Namespace, Name: c.LeaseName})...)
 }
 
-// SeeCandidates records that the given candidates are all there are of their kind, and returns the leases to decide on.
-func (o *Observer) SeeCandidates(customResource bool, all []*strategy.Candidate) []types.NamespacedName {
+// SeeCandidates records that the given candidates are all there are of their kinds, each by whether it is the custom resource,
+// and returns the leases to decide on.
+func (o *Observer) SeeCandidates(all map[bool][]*strategy.Candidate) []types.NamespacedName {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.seeCandidates(all)
+}
+
+func (o *Observer) seeCandidates(all map[bool][]*strategy.Candidate) []types.NamespacedName {
 	gone := map[candidateID]bool{}
 	for id := range o.leaseOf {
-		gone[id] = id.customResource == customResource
-	}
-	var decide []types.NamespacedName
-	for _, c := range all {
-		delete(gone, idOf(c))
-		decide = append(decide, o.seeCandidate(c, true)...)
-	}
-	for id, is := range gone {
-		if is {
-			decide = append(decide, o.candidateDeleted(id)...)
+		if _, is := all[id.customResource]; is {
+			gone[id] = true
 		}
 	}
+	var decide []types.NamespacedName
+	for customResource, candidates := range all {
+		delete(o.dropped, customResource)
+		for _, c := range candidates {
+			delete(gone, idOf(c))
+			decide = append(decide, o.seeCandidate(c, true)...)
+		}
+	}
+	for id := range gone {
+		decide = append(decide, o.candidateDeleted(id)...)
+	}
 	return append(decide, o.concerned(types.NamespacedName{})...)
+}
+
+// DropCandidates records that the candidates of a kind are not followed any more, and returns the leases to decide on.
+func (o *Observer) DropCandidates(customResource bool) []types.NamespacedName {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	decide := o.seeCandidates(map[bool][]*strategy.Candidate{customResource: nil})
+	o.dropped[customResource] = true
+	return decide
 }
 
 func (o *Observer) seeCandidate(c *strategy.Candidate, initial bool) []types.NamespacedName {

@@ -63,6 +63,9 @@ func (f *flavour) conditions() []string {
 	for _, k := range f.kinds {
 		names = append(names, k.String())
 	}
+	if len(names) == 0 {
+		names = []string{"none are served"}
+	}
 	return []string{
 		"spec.strategy and spec.preferredHolder of Leases: " + fields,
 		"candidates: " + strings.Join(names, ", "),
@@ -138,6 +141,7 @@ func (c *coordinator) look(ctx context.Context, full bool) (wait time.Duration, 
 			if err := c.reconciler.Follow(c.running, c.manager.GetCache(), nil); err != nil {
 				return retryPeriod, err
 			}
+			c.flavour.Store(&flavour{fieldsKept: c.observer.FieldsKept()})
 		}
 		// Whatever is going to be served, what is missing for it can be said now.
 		scope := c.scope(nil)
@@ -158,23 +162,28 @@ func (c *coordinator) look(ctx context.Context, full bool) (wait time.Duration, 
 		return retryPeriod, err
 	}
 	c.settle(ctx, &flavour{kinds: follow, fieldsKept: kept})
-	if err := c.reconciler.Follow(c.running, c.manager.GetCache(), allowed(follow, problem)); err != nil {
+	if err := c.reconciler.Follow(c.running, c.manager.GetCache(), allowed(follow, problem, c.options.Namespaces)); err != nil {
 		return retryPeriod, errors.Join(problem, err)
 	}
 	return wait, problem
 }
 
-// allowed leaves out the kinds whose candidates the coordinator may not watch: their watches would fail again and again,
-// and must not keep the others from being followed.
-func allowed(kinds []leaseapi.CandidateKind, problem error) []leaseapi.CandidateKind {
+// allowed leaves out the kinds whose candidates the coordinator may watch nowhere: their watches would fail again and again,
+// and must not keep the others from being followed. One that it may watch in some of the namespaces stays, or else whoever
+// deletes one namespace would end elections in all.
+func allowed(kinds []leaseapi.CandidateKind, problem error, namespaces []string) []leaseapi.CandidateKind {
 	var missing access.MissingError
 	if !errors.As(problem, &missing) {
 		return kinds
 	}
 	return slices.DeleteFunc(slices.Clone(kinds), func(k leaseapi.CandidateKind) bool {
-		return slices.ContainsFunc(missing.Missing, func(r access.Right) bool {
-			return r.Group == k.GroupVersionKind().Group && r.Resource == "leasecandidates" && (r.Verb == "list" || r.Verb == "watch")
-		})
+		refused := map[string]bool{}
+		for _, r := range missing.Missing {
+			if r.Group == k.GroupVersionKind().Group && r.Resource == "leasecandidates" && (r.Verb == "list" || r.Verb == "watch") {
+				refused[r.Namespace] = true
+			}
+		}
+		return len(refused) >= max(1, len(namespaces))
 	})
 }
 

@@ -94,21 +94,29 @@ func TestKindsFollowed(t *testing.T) {
 // A kind that may not be watched does not keep the other from being followed.
 func TestAllowedKinds(t *testing.T) {
 	kinds := kindsOf(t, "v1beta1 own")
-	missing := func(verb, group string) error {
-		return errors.Join(access.MissingError{Missing: []access.Right{{Verb: verb, Group: group, Resource: "leasecandidates"}}}, nil)
+	missing := func(verb, group string, in ...string) error {
+		var rights []access.Right
+		for _, namespace := range in {
+			rights = append(rights, access.Right{Verb: verb, Group: group, Resource: "leasecandidates", Namespace: namespace})
+		}
+		return errors.Join(access.MissingError{Missing: rights}, nil)
 	}
 	for _, test := range []struct {
-		problem error
-		want    string
+		problem    error
+		namespaces []string
+		want       string
 	}{
-		{nil, "v1beta1 own"},
-		{errors.New("away"), "v1beta1 own"},
-		{missing("list", "lease-coordinator.dev"), "v1beta1"},
-		{missing("watch", "coordination.k8s.io"), "own"},
-		{missing("delete", "coordination.k8s.io"), "v1beta1 own"},
+		{nil, nil, "v1beta1 own"},
+		{errors.New("away"), nil, "v1beta1 own"},
+		{missing("list", "lease-coordinator.dev", ""), nil, "v1beta1"},
+		{missing("watch", "coordination.k8s.io", ""), nil, "own"},
+		{missing("delete", "coordination.k8s.io", ""), nil, "v1beta1 own"},
+		// As when one namespace is deleted, with the Roles in it.
+		{missing("list", "coordination.k8s.io", "b"), []string{"a", "b"}, "v1beta1 own"},
+		{missing("list", "coordination.k8s.io", "a", "b"), []string{"a", "b"}, "own"},
 	} {
-		if got := namesOf(allowed(kinds, test.problem)); got != test.want {
-			t.Errorf("%v: %q", test.problem, got)
+		if got := namesOf(allowed(kinds, test.problem, test.namespaces)); got != test.want {
+			t.Errorf("%v, namespaces %q: %q", test.problem, test.namespaces, got)
 		}
 	}
 }
@@ -151,4 +159,7 @@ func TestHealthServer(t *testing.T) {
 		"spec.strategy and spec.preferredHolder of Leases: dropped by the API server; the coordinator keeps them in annotations",
 		"candidates: coordination.k8s.io/v1beta1 LeaseCandidate, lease-coordinator.dev/v1alpha1 LeaseCandidate")
 	expect("/readyz/other", http.StatusNotFound)
+
+	c.flavour.Store(&flavour{})
+	expect("/readyz?verbose", http.StatusOK, "candidates: none are served")
 }

@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -146,8 +147,11 @@ func (a *APIServer) StartAgain(ctx context.Context) error {
 // WaitReady waits until /readyz says yes and checks that the emulation version
 // is the one asked for.
 func (a *APIServer) WaitReady(ctx context.Context) error {
-	client := a.node.cluster.httpClient
-	if err := a.waitReady(ctx, client, a.URL()+"/readyz", a.node.cluster.admin.token); err != nil {
+	client, ready := a.node.cluster.httpClient, a.URL()+"/readyz"
+	if except := a.node.cluster.opts.NeverReady; len(except) > 0 {
+		ready += "?" + url.Values{"exclude": except}.Encode()
+	}
+	if err := a.waitReady(ctx, client, ready, a.node.cluster.admin.token); err != nil {
 		return err
 	}
 	got, err := a.ServedEmulationVersion(ctx)

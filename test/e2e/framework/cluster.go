@@ -50,6 +50,9 @@ type Options struct {
 	CoordinatedLeaderElection bool
 	// NoLeaseCandidateAPI turns off coordination.k8s.io/v1beta1.
 	NoLeaseCandidateAPI bool
+	// NeverReady names the checks of /readyz that are bound to fail on these
+	// kube-apiservers, whose other answers are as usual. They are not waited for.
+	NeverReady []string
 	// EmulationVersion of the kube-apiservers, such as "1.36". Default: none,
 	// they are what their binary is.
 	EmulationVersion string

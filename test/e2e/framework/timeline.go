@@ -452,7 +452,15 @@ func (t Timeline) Print(w io.Writer, events []Event) error {
 func (t Timeline) identityNames() *strings.Replacer {
 	var pairs []string
 	spans := runs(t.Events, t.End)
+	chosen := map[string]bool{}
+	for _, r := range spans {
+		chosen[r.info.Identity] = true
+	}
 	for _, f := range t.identities {
+		// Those of candidates are given to them, and may be written by whom they take over from.
+		if chosen[f.identity] {
+			continue
+		}
 		name := f.process
 		for _, r := range spans {
 			if r.info.Name == f.process && r.info.Run > 1 && !f.at.Before(r.Start) && !f.at.After(r.End.Add(time.Second)) {

@@ -566,7 +566,9 @@ func (o *Observer) decide(key types.NamespacedName, settings *election.Settings)
 	}
 	o.weigh(key, st)
 	if d.Reason == election.ReasonInTree {
-		d.LookAgain = o.inTreeActiveUntil()
+		if until := o.inTreeActiveUntil(); d.LookAgain.IsZero() || until.Before(d.LookAgain) {
+			d.LookAgain = until
+		}
 	}
 	if d.Vacancy() && st.vacantSince.IsZero() {
 		st.vacantSince = now

@@ -251,3 +251,98 @@ func TestInTreeSeesItsOwnKind(t *testing.T) {
 		})
 	}
 }
+
+// Whom the in-tree coordinator sees may all be dead, which it knows and for long does nothing about. The others do not wait.
+func TestInTreeSeesNobodyAlive(t *testing.T) {
+	const ed = 5
+	ping := func(c *Candidate, when float64) {
+		pinged := *c.Candidate
+		pinged.PingTime = at(when)
+		c.Candidate, c.Observed = &pinged, c.Observed.See(&pinged, at(when), false)
+	}
+	for name, test := range map[string]struct {
+		// n1 leads until 15 and is native; n2 is native, and n3 and n4 are ours.
+		pings  func(*Snapshot)
+		ours   func(*Snapshot)
+		inTree map[float64]bool
+		again  float64
+	}{
+		"nobody was asked": {pings: func(*Snapshot) {}, inTree: map[float64]bool{16: true, 60: true}},
+		"one was not asked": {
+			pings:  func(s *Snapshot) { ping(&s.Candidates[0], 16) },
+			inTree: map[float64]bool{17: true, 60: true},
+		},
+		"both are silent": {
+			pings:  func(s *Snapshot) { ping(&s.Candidates[0], 16); ping(&s.Candidates[1], 17) },
+			inTree: map[float64]bool{18: true, 17 + ed - 0.001: true, 17 + ed: false},
+			again:  17 + ed,
+		},
+		"both are asked again and again": {
+			pings: func(s *Snapshot) {
+				for when := float64(16); when < 60; when += ed - 1 {
+					ping(&s.Candidates[0], when)
+					ping(&s.Candidates[1], when)
+				}
+			},
+			inTree: map[float64]bool{16 + ed - 0.001: true, 16 + ed: false},
+			again:  16 + ed,
+		},
+		"the holder is silent and its claim runs": {
+			pings:  func(s *Snapshot) { ping(&s.Candidates[0], 1); ping(&s.Candidates[1], 1) },
+			inTree: map[float64]bool{1 + ed: true, 14.999: true, 15: false},
+			again:  15,
+		},
+		"one has answered": {
+			pings: func(s *Snapshot) {
+				ping(&s.Candidates[0], 16)
+				ping(&s.Candidates[1], 16)
+				answered := *s.Candidates[1].Candidate
+				answered.Renewed = at(17)
+				s.Candidates[1].Candidate, s.Candidates[1].Observed = &answered, s.Candidates[1].Observed.See(&answered, at(17), false)
+			},
+			inTree: map[float64]bool{18: true, 60: true},
+		},
+		"one was born again": {
+			pings: func(s *Snapshot) {
+				ping(&s.Candidates[0], 16)
+				ping(&s.Candidates[1], 16)
+				reborn := *s.Candidates[1].Candidate
+				reborn.UID, reborn.PingTime, reborn.Renewed = "another", time.Time{}, at(20)
+				s.Candidates[1].Candidate, s.Candidates[1].Observed = &reborn, s.Candidates[1].Observed.See(&reborn, at(20), false)
+			},
+			inTree: map[float64]bool{22: true, 60: true},
+		},
+		"there are no others": {
+			pings:  func(s *Snapshot) { ping(&s.Candidates[0], 16); ping(&s.Candidates[1], 16) },
+			ours:   func(s *Snapshot) { s.Candidates = s.Candidates[:2] },
+			inTree: map[float64]bool{17: true, 60: true},
+		},
+		"the others never lead": {
+			pings: func(s *Snapshot) { ping(&s.Candidates[0], 16); ping(&s.Candidates[1], 16) },
+			ours: func(s *Snapshot) {
+				s.Candidates[2].Ineligible, s.Candidates[3].Ineligible = "resigning", "resigning"
+			},
+			inTree: map[float64]bool{17: true, 60: true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := steady(t, 4)
+			s.InTreeActive = true
+			s.Candidates[2].CustomResource, s.Candidates[3].CustomResource = true, true
+			test.pings(s)
+			if test.ours != nil {
+				test.ours(s)
+			}
+			for when, inTree := range test.inTree {
+				s.Now = at(when)
+				d := Decide(s)
+				if (d.Reason == ReasonInTree) != inTree {
+					t.Errorf("after %v s: %s", when, d.Sentence())
+				}
+				if again := test.again; inTree && again > 0 && !d.LookAgain.Equal(at(again)) {
+					t.Errorf("after %v s: looks again at %s, want %s", when, d.LookAgain, at(again))
+				}
+			}
+		})
+	}
+}

@@ -68,8 +68,13 @@ func (e *evaluation) decide() Decision {
 		return stop
 	case e.paused():
 		return Decision{Action: None, Reason: ReasonPaused}
-	case e.InTreeActive && e.inTree():
-		return Decision{Action: None, Reason: ReasonInTree}
+	}
+	if e.InTreeActive {
+		if inTree, due := e.inTree(); inTree {
+			return Decision{Action: None, Reason: ReasonInTree, LookAgain: due}
+		}
+	}
+	switch {
 	case stop.Reason == ReasonStrategyConflict:
 		stop.Action = None
 		return e.verifyVoters(stop)

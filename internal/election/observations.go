@@ -269,6 +269,8 @@ type CandidateObservations struct {
 	Unanswered int
 	// pingedBefore is when the ping before the last was sent, if it has not renewed since.
 	pingedBefore time.Time
+	// asked is when it was first seen to be pinged, by whatever coordinator, if it has not renewed since.
+	asked time.Time
 
 	uid     string
 	renewed time.Time
@@ -277,6 +279,10 @@ type CandidateObservations struct {
 // See records the candidate as it is now. initial says that it is part of the list with which the coordinator
 // began to watch: such a candidate may have died long ago.
 func (o CandidateObservations) See(c *strategy.Candidate, now time.Time, initial bool) CandidateObservations {
+	asked := now
+	if o.uid == c.UID && c.Renewed.Equal(o.renewed) && !o.asked.IsZero() {
+		asked = o.asked
+	}
 	switch {
 	case o.Seen.IsZero() || o.uid != c.UID:
 		o = CandidateObservations{Seen: now, Initial: initial, uid: c.UID, renewed: c.Renewed}
@@ -286,6 +292,9 @@ func (o CandidateObservations) See(c *strategy.Candidate, now time.Time, initial
 	case !c.Renewed.Equal(o.renewed):
 		o.Moved, o.renewed = now, c.Renewed
 		o.Pinged, o.pingedBefore, o.Unanswered = time.Time{}, time.Time{}, 0
+	}
+	if o.asked = asked; !c.PingTime.After(c.Renewed) {
+		o.asked = time.Time{}
 	}
 	return o
 }

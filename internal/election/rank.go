@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/blang/semver/v4"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -260,9 +261,40 @@ func (e *evaluation) override() (coordinationv1.CoordinatedLeaseStrategy, strate
 
 // inTree reports whether the in-tree coordinator, which is at work, coordinates this lease: it knows of no override and
 // sees no candidate but those of its own kind, and may take even this lease for its own where others ask for something else.
-func (e *evaluation) inTree() bool {
+// If it may come to be ours, due is when.
+func (e *evaluation) inTree() (inTree bool, due time.Time) {
 	asked, conflict := e.consensus(func(c *Candidate) bool { return !c.CustomResource })
-	return conflict == "" && asked == v1alpha1.OldestEmulationVersion
+	if conflict != "" || asked != v1alpha1.OldestEmulationVersion {
+		return false, time.Time{}
+	}
+	due = e.inTreeAtALoss()
+	return due.IsZero() || e.Now.Before(due), due
+}
+
+// inTreeAtALoss returns from when on the in-tree coordinator appoints nobody, although there are candidates, for all whom it
+// sees are silent; zero if that is not so. It asks them when the lease is vacant. Those whom it does not see must not wait
+// until it deletes the dead.
+func (e *evaluation) inTreeAtALoss() (from time.Time) {
+	var others bool
+	for i := range e.ranking.verdicts {
+		c := &e.ranking.verdicts[i]
+		switch {
+		case c.Inadmissible != "":
+		case c.CustomResource:
+			others = true
+		case c.Observed.asked.IsZero():
+			return time.Time{}
+		default:
+			from = latest(from, c.Observed.asked.Add(e.Settings.ElectionDuration))
+			if c.Name == e.holder {
+				from = latest(from, e.claim().End())
+			}
+		}
+	}
+	if !others {
+		return time.Time{}
+	}
+	return from
 }
 
 // consensus returns the strategy that the candidates of the highest binary version ask for, or how they differ

@@ -87,7 +87,6 @@ func TestInTreeYield(t *testing.T) {
 	a := newArenaOn(t, cluster)
 	oldest, newest, foreign := a.ns+"/oldest", a.ns+"/newest", a.ns+"/foreign"
 	// A candidate outlives the restart of the kube-apiserver, whether or not its leadership does.
-	rejoin := func(o *framework.CandidateOptions) { o.Rejoin = true }
 	asks := func(s, binary string) func(*framework.CandidateOptions) {
 		return func(o *framework.CandidateOptions) { o.Strategy, o.BinaryVersion = s, binary }
 	}

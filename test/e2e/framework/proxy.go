@@ -258,8 +258,9 @@ func reset(c net.Conn) {
 	_ = c.Close()
 }
 
-// Call is a request to a kube-apiserver in the words of its authorization, such as "watch" and "leases". Both are "" for
-// what is about no resource.
+// Call is a request to a kube-apiserver in the words of its authorization, such as "watch" and "leases". The discovery of what
+// a version has is "discover" and, say, "coordination.k8s.io/v1beta1". Both are "" for what else is about no resource in a
+// namespace.
 type Call struct{ Verb, Resource string }
 
 // Fault is what becomes of a request.
@@ -358,6 +359,9 @@ func carryOut(transport http.RoundTripper, target *url.URL, r *http.Request, bod
 func callOf(r *http.Request) Call {
 	// /apis/<group>/<version>/namespaces/<namespace>/<resource>[/<name>]
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if len(parts) == 3 && parts[0] == "apis" {
+		return Call{Verb: "discover", Resource: parts[1] + "/" + parts[2]}
+	}
 	if len(parts) < 6 || parts[0] != "apis" || parts[3] != "namespaces" {
 		return Call{}
 	}
@@ -380,6 +384,7 @@ func callOf(r *http.Request) Call {
 // refuse answers as a kube-apiserver does.
 func refuse(w http.ResponseWriter, code int) {
 	reason := map[int]metav1.StatusReason{
+		http.StatusNotFound:            metav1.StatusReasonNotFound,
 		http.StatusConflict:            metav1.StatusReasonConflict,
 		http.StatusTooManyRequests:     metav1.StatusReasonTooManyRequests,
 		http.StatusInternalServerError: metav1.StatusReasonInternalError,

@@ -135,7 +135,7 @@ func newCoordinator(o *Options, config *rest.Config, logger logr.Logger) (*coord
 	c := &coordinator{options: o, logger: logger, wake: make(chan struct{}, 1)}
 	c.problem.Store(&errStarting)
 	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return newCutOff(next, c.lookAgain) })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return newCutOff(impatient{next}, c.lookAgain) })
 	metricsOptions := metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure}
 	if o.MetricsSecure {
 		metricsOptions.FilterProvider = filters.WithAuthenticationAndAuthorization

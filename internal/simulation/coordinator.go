@@ -69,6 +69,8 @@ type candidateView struct {
 	object    *coordinationv1beta1.LeaseCandidate
 	candidate *strategy.Candidate
 	observed  election.CandidateObservations
+	// lastWords counts the pings that it was sent since it renewed for having outlived its TTL.
+	lastWords int
 }
 
 // AddCoordinator starts a coordinator.
@@ -277,7 +279,9 @@ func (c *Coordinator) seeCandidate(lc *coordinationv1beta1.LeaseCandidate, initi
 		LeaseName: lc.Spec.LeaseName, BinaryVersion: lc.Spec.BinaryVersion, EmulationVersion: lc.Spec.EmulationVersion,
 		Strategy: lc.Spec.Strategy, RenewTime: lc.Spec.RenewTime,
 	})
-	v.observed = v.observed.See(v.candidate, c.clock(), initial)
+	if v.observed = v.observed.See(v.candidate, c.clock(), initial); v.observed.Unanswered == 0 {
+		v.lastWords = 0
+	}
 }
 
 func older(a, b *coordinationv1beta1.LeaseCandidate) bool {
@@ -288,6 +292,13 @@ func older(a, b *coordinationv1beta1.LeaseCandidate) bool {
 func (c *Coordinator) forgetCandidate(name string) {
 	c.candidates = slices.DeleteFunc(c.candidates, func(v *candidateView) bool { return v.object.Name == name })
 	c.observed.Forget(name)
+}
+
+// forgetCandidateOf forgets the candidate unless there is a new one of that name.
+func (c *Coordinator) forgetCandidateOf(name, uid string) {
+	if v := c.view(name); v != nil && v.candidate.UID == uid {
+		c.forgetCandidate(name)
+	}
 }
 
 // decode and encode translate between a lease on the server and its canonical form: where the server drops the
@@ -357,6 +368,9 @@ func (c *Coordinator) decide() {
 	}
 	d := election.Decide(s)
 	c.w.decided(c, s, d)
+	if c.w.Instead != nil {
+		d = c.w.Instead(s, d)
+	}
 	c.heldOff = d.Reason == election.ReasonHoldOff
 	if d.Action == election.None {
 		if text := d.Sentence(); text != c.resting {
@@ -370,18 +384,23 @@ func (c *Coordinator) decide() {
 	}
 	c.resting = ""
 	c.busy = true
-	if d.Action == election.Ping {
+	switch d.Action {
+	case election.Ping:
 		c.w.logf("%s: %s", c.name, d.Sentence())
 		c.ping(d)
-		return
+	case election.Collect:
+		c.w.logf("%s: %s", c.name, d.Sentence())
+		c.collect(d)
+	default:
+		c.write(s, d)
 	}
-	c.write(s, d)
 }
 
 // carriedOut ends what decide began. After an error it waits a little.
 func (c *Coordinator) carriedOut(err error) {
 	c.busy, c.dirty = false, false
 	if err != nil && !errors.Is(err, errConflict) {
+		c.streak = 0
 		c.look = c.after(c.w.between(time.Second, 2*time.Second), c.decide)
 		return
 	}
@@ -391,16 +410,7 @@ func (c *Coordinator) carriedOut(err error) {
 const coordinatorTimeout = 5 * time.Second
 
 func (c *Coordinator) ping(d election.Decision) {
-	left := len(d.Pings)
-	var failure error
-	finish := func(err error) {
-		if err != nil && (failure == nil || errors.Is(failure, errConflict)) {
-			failure = err
-		}
-		if left--; left == 0 {
-			c.carriedOut(failure)
-		}
-	}
+	finish := c.carriedOutEach(len(d.Pings))
 	for _, name := range d.Pings {
 		v := c.view(name)
 		was := v.candidate
@@ -419,6 +429,9 @@ func (c *Coordinator) ping(d election.Decision) {
 			case nil:
 				if now := c.view(name); now != nil && now.candidate.UID == was.UID && now.candidate.Renewed.Equal(was.Renewed) {
 					now.observed = now.observed.Ping(c.clock())
+					if d.Reason == election.ReasonCandidateDead {
+						now.lastWords++
+					}
 					if older(now.object, pinged) {
 						now.object = pinged
 					}
@@ -426,6 +439,43 @@ func (c *Coordinator) ping(d election.Decision) {
 				finish(nil)
 			case errConflict, errNotFound:
 				c.rereadCandidate(name, finish)
+			default:
+				finish(err)
+			}
+		})
+	}
+}
+
+// carriedOutEach returns what is to be called with the outcome of each of n writes.
+func (c *Coordinator) carriedOutEach(n int) (finish func(error)) {
+	var failure error
+	return func(err error) {
+		if err != nil && (failure == nil || errors.Is(failure, errConflict)) {
+			failure = err
+		}
+		if n--; n == 0 {
+			c.carriedOut(failure)
+		}
+	}
+}
+
+// collect deletes the registrations of the dead. One that has changed meanwhile is looked at again.
+func (c *Coordinator) collect(d election.Decision) {
+	finish := c.carriedOutEach(len(d.Dead))
+	for _, dead := range d.Dead {
+		if c.w.deleting != nil {
+			c.w.deleting(dead.Name)
+		}
+		c.call(coordinatorTimeout, func() error {
+			return c.w.server.collectCandidate(c, dead)
+		}, func(err error) {
+			switch err {
+			case nil:
+				c.forgetCandidateOf(dead.Name, dead.UID)
+				finish(nil)
+			case errConflict, errNotFound:
+				c.w.detailf("%s could not delete the registration of %s: %v", c.name, dead.Name, err)
+				c.rereadCandidate(dead.Name, finish)
 			default:
 				finish(err)
 			}

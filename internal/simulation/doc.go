@@ -20,7 +20,8 @@
 //
 //   - an API server with resourceVersions, compare-and-swap, watches that lag or break, one-second creation stamps,
 //     microsecond renewals, and, if so set, without spec.strategy and spec.preferredHolder;
-//   - coordinators, each with a thin copy of the controller's duties: observe, decide, carry out, look again;
+//   - coordinators, each with a thin copy of the controller's duties: observe, decide, carry out, look again; they delete the
+//     registrations of the dead where the server drops the fields, as no collector of kube-apiserver's runs there;
 //   - candidates as client-go v0.37 makes them, coordinated and plain, down to their flaws;
 //   - crashes, pauses, partitions, slow and lost responses, clocks that are set wrong.
 //

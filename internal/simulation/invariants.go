@@ -27,6 +27,7 @@ import (
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/internal/election"
+	"github.com/lease-coordinator/coordinator/internal/strategy"
 )
 
 // invariants is what the World knows to be true, and what it asserts of it.
@@ -48,7 +49,7 @@ type invariants struct {
 	tokenHolder string
 
 	// Counts since the World began.
-	Appointments, LeaseWrites, Pings, Overlaps, Robberies int
+	Appointments, LeaseWrites, Pings, Collections, Overlaps, Robberies int
 }
 
 // Violation returns the first invariant that broke, or nil.
@@ -212,7 +213,15 @@ func (w *World) decided(c *Coordinator, s *election.Snapshot, d election.Decisio
 		}
 	case election.Ping:
 		for _, name := range d.Pings {
-			if v := c.view(name); d.Reason != election.ReasonNobodyAlive && v.observed.Unanswered > 0 {
+			v := c.view(name)
+			again := v.observed.Unanswered > 0
+			switch d.Reason {
+			case election.ReasonNobodyAlive:
+				continue
+			case election.ReasonCandidateDead:
+				again = v.lastWords >= 2
+			}
+			if again {
 				w.violated("I8: %s asks %s again: %s", c.name, name, d.Sentence())
 			}
 		}
@@ -228,9 +237,25 @@ func (w *World) decided(c *Coordinator, s *election.Snapshot, d election.Decisio
 	}
 }
 
+// answerTime is how long a candidate that is well takes to answer a ping, at most: the watch shows it late, a request before
+// has to time out, and the answer is slow.
+const answerTime = 30 * time.Second
+
+// collected asserts I9, at the deletion of a registration by a coordinator: nobody is behind it who might have answered, and
+// it has not renewed since it was decided to be dead.
+func (w *World) collected(c *Coordinator, dead *strategy.Candidate, lc *coordinationv1beta1.LeaseCandidate) {
+	w.Collections++
+	if p := w.candidate(lc.Name); p != nil && p.running && !p.paused && !p.cut && w.now-p.well > answerTime {
+		w.violated("I9: %s deletes the registration of %s, which has been well for %s", c.name, lc.Name, w.now-p.well)
+	}
+	if renewed := lc.Spec.RenewTime; renewed != nil && !renewed.Time.Equal(dead.Renewed) {
+		w.violated("I9: %s deletes the registration of %s, which has renewed meanwhile", c.name, lc.Name)
+	}
+}
+
 func (w *World) pinged(c *Coordinator, after *coordinationv1beta1.LeaseCandidate) {
 	w.Pings++
-	if !after.Spec.PingTime.After(after.Spec.RenewTime.Time) {
+	if renewed := after.Spec.RenewTime; renewed != nil && !after.Spec.PingTime.After(renewed.Time) {
 		w.violated("%s pinged %s with a pingTime that it does not answer", c.name, after.Name)
 	}
 }

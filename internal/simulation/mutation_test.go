@@ -15,6 +15,7 @@
 package simulation
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,36 @@ func TestMutationsAreCaught(t *testing.T) {
 			within: 10,
 		},
 		{
+			name: "deletes who has not renewed for its TTL, without asking",
+			mutate: instead(func(s *election.Snapshot, d election.Decision) election.Decision {
+				if d.Action != election.Ping || d.Reason != election.ReasonCandidateDead {
+					return d
+				}
+				collect := election.Decision{Action: election.Collect, Reason: d.Reason}
+				for _, c := range s.Candidates {
+					if slices.Contains(d.Pings, c.Name) {
+						collect.Dead = append(collect.Dead, c.Candidate)
+					}
+				}
+				return collect
+			}),
+			want:   "I9",
+			within: 50,
+		},
+		{
+			name: "deletes by name alone",
+			mutate: instead(func(_ *election.Snapshot, d election.Decision) election.Decision {
+				for i, c := range d.Dead {
+					nameOnly := *c
+					nameOnly.UID, nameOnly.ResourceVersion = "", ""
+					d.Dead[i] = &nameOnly
+				}
+				return d
+			}),
+			want:   "I9",
+			within: 200,
+		},
+		{
 			name:   "waits for a candidate for ever",
 			mutate: func(o *Options) { o.Settings.ElectionDuration = 3 * time.Minute },
 			want:   "I7",
@@ -147,6 +178,10 @@ func TestMutationsAreCaught(t *testing.T) {
 // mutateSnapshot lets the mistake be made on a copy of the observations, as they are shared with later decisions.
 func mutateSnapshot(mistake func(*election.Snapshot)) Mutate {
 	return func(o *Options) { o.Mutation = mistake }
+}
+
+func instead(other func(*election.Snapshot, election.Decision) election.Decision) Mutate {
+	return func(o *Options) { o.Instead = other }
 }
 
 func rewrite(mistake func(election.Decision, *coordinationv1.Lease)) Mutate {

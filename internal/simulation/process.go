@@ -114,6 +114,8 @@ type process struct {
 	paused  bool
 	// held is what came due during a pause: timers fire late, and responses are read late.
 	held []event
+	// well is since when it runs, is neither paused nor cut off; of no meaning while it is.
+	well time.Duration
 	// cut says that neither requests nor responses nor events get through.
 	cut bool
 	// offset is by how much its clock is ahead.
@@ -142,6 +144,7 @@ func (p *process) after(d time.Duration, do func()) *timer {
 func (p *process) begin() {
 	p.life++
 	p.running, p.paused, p.doubtful, p.robbed, p.held = true, false, false, false, nil
+	p.well = p.w.now
 }
 
 func (p *process) end() {
@@ -163,7 +166,7 @@ func (p *process) thaw() {
 	if !p.paused {
 		return
 	}
-	p.paused, p.doubtful, p.thawed = false, true, p.w.now
+	p.paused, p.doubtful, p.thawed, p.well = false, true, p.w.now, p.w.now
 	held := p.held
 	p.held = nil
 	for _, e := range held {
@@ -180,7 +183,7 @@ func (p *process) heal() {
 	if !p.cut {
 		return
 	}
-	p.cut = false
+	p.cut, p.well = false, p.w.now
 	for _, s := range p.watches {
 		p.after(0, s.flush)
 	}

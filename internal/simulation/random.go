@@ -37,6 +37,8 @@ const (
 type faults struct {
 	w   *World
 	rng *rand.Rand
+	// silence is what long silences are drawn from, if there are any.
+	silence *rand.Rand
 	// deletions says that the Lease may be deleted: not where plain electors wait, for they take a Lease that is
 	// not there whoever works; nor where claims are longer than a coordinator that has just started assumes.
 	deletions bool
@@ -52,7 +54,9 @@ type Result struct {
 	// Leaderless is the longest time that nobody led after the faults had ended.
 	Leaderless                                 time.Duration
 	Appointments, LeaseWrites, Pings, Overlaps int
-	Transcript                                 string
+	// Collections are deletions of registrations by coordinators.
+	Collections int
+	Transcript  string
 }
 
 // Mutate changes the options of a random run, to show that its invariants can fail.
@@ -71,16 +75,22 @@ func RandomRun(seed uint64, trace bool, mutate ...Mutate) Result {
 	if f.chance(0.2) {
 		o.Settings.TakeUpTimeout = 5*time.Second + f.upTo(10*time.Second)
 	}
+	// From a source of its own, so that the rest of the run is as it would be without.
+	if silence := rand.New(rand.NewPCG(seed, 0x771)); silence.Float64() < 0.5 {
+		f.silence = silence
+		o.Settings.CandidateTTL = 30*time.Second + time.Duration(silence.Int64N(int64(2*time.Minute)))
+	}
 	for _, m := range mutate {
 		m(&o)
 	}
 	f.w = New(o)
 	f.populate()
+	f.silences()
 	f.play()
 	w := f.w
 	return Result{
 		Violation: w.Violation(), Leaderless: f.maxLeaderless,
-		Appointments: w.Appointments, LeaseWrites: w.LeaseWrites, Pings: w.Pings, Overlaps: w.Overlaps,
+		Appointments: w.Appointments, LeaseWrites: w.LeaseWrites, Pings: w.Pings, Overlaps: w.Overlaps, Collections: w.Collections,
 		Transcript: w.Transcript(),
 	}
 }
@@ -143,6 +153,39 @@ func (f *faults) populate() {
 	}
 	for range 2 + f.rng.IntN(4) {
 		f.start(f.spec())
+	}
+}
+
+// silences has candidates be silent for longer than their TTL, and be back at the very moment that they are given up.
+func (f *faults) silences() {
+	if f.silence == nil {
+		return
+	}
+	w := f.w
+	for range 1 + f.silence.IntN(3) {
+		begin := time.Minute + time.Duration(f.silence.Int64N(int64(5*time.Minute)))
+		length := w.Settings.CandidateTTL + time.Minute + time.Duration(f.silence.Int64N(int64(2*time.Minute)))
+		cut := f.silence.Float64() < 0.5
+		w.after(begin, func() {
+			c := w.candidates[f.silence.IntN(len(w.candidates))]
+			w.detailf("%s is silent for %s (cut off: %t)", c.name, length, cut)
+			if cut {
+				c.partition()
+				w.after(length, c.heal)
+			} else {
+				c.pause()
+				w.after(length, c.thaw)
+			}
+		})
+	}
+	w.deleting = func(name string) {
+		if c := w.candidate(name); c != nil && f.silence.Float64() < 0.5 {
+			c.thaw()
+			c.heal()
+			// So that its answer may be there before the deletion.
+			w.slow = true
+			w.after(10*time.Second, func() { w.slow = false })
+		}
 	}
 }
 

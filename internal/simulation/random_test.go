@@ -50,6 +50,7 @@ func TestRandomRuns(t *testing.T) {
 		total.LeaseWrites += r.LeaseWrites
 		total.Pings += r.Pings
 		total.Overlaps += r.Overlaps
+		total.Collections += r.Collections
 		total.Leaderless = max(total.Leaderless, r.Leaderless)
 		if r.Violation == nil {
 			continue
@@ -63,6 +64,9 @@ func TestRandomRuns(t *testing.T) {
 			t.Fatal("enough")
 		}
 	}
-	t.Logf("%s virtual, %d appointments, %d writes to leases, %d pings; at most %s without a leader after the faults; %d overlaps with a process that had just woken",
-		time.Duration(n)*RunLength, total.Appointments, total.LeaseWrites, total.Pings, total.Leaderless, total.Overlaps)
+	if total.Collections == 0 {
+		t.Error("no registration was ever deleted")
+	}
+	t.Logf("%s virtual, %d appointments, %d writes to leases, %d pings, %d registrations deleted; at most %s without a leader after the faults; %d overlaps with a process that had just woken",
+		time.Duration(n)*RunLength, total.Appointments, total.LeaseWrites, total.Pings, total.Collections, total.Leaderless, total.Overlaps)
 }

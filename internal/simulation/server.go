@@ -24,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lease-coordinator/coordinator/internal/strategy"
 )
 
 // server is the API server. Objects that it hands out are shared: whoever wants to change one copies it first.
@@ -161,6 +163,20 @@ func (s *server) deleteCandidate(name string) {
 		delete(s.candidates, name)
 		s.notify(change{candidate: c, deleted: true, version: s.version})
 	}
+}
+
+// collectCandidate deletes the candidate if it is still the one that was seen; an empty uid or version is not compared.
+func (s *server) collectCandidate(c *Coordinator, seen *strategy.Candidate) error {
+	old := s.candidates[seen.Name]
+	switch {
+	case old == nil:
+		return errNotFound
+	case seen.UID != "" && seen.UID != string(old.UID), seen.ResourceVersion != "" && seen.ResourceVersion != old.ResourceVersion:
+		return errConflict
+	}
+	s.w.collected(c, seen, old)
+	s.deleteCandidate(seen.Name)
+	return nil
 }
 
 // listCandidates returns the candidates by name.

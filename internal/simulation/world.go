@@ -62,6 +62,8 @@ type Options struct {
 	// only to show that the invariants notice.
 	Mutation func(*election.Snapshot)
 	Rewrite  func(election.Decision, *coordinationv1.Lease)
+	// Instead, if set, has something else carried out than what was decided, to the same end.
+	Instead func(*election.Snapshot, election.Decision) election.Decision
 	// ResponsesLate delivers watch events before the response of the write that caused them.
 	ResponsesLate bool
 }
@@ -77,6 +79,8 @@ type World struct {
 	candidates   []*Candidate
 	coordinators []*Coordinator
 
+	// deleting, if set, is called when a coordinator is about to have a registration deleted.
+	deleting func(name string)
 	// slow stretches network delays while set.
 	slow bool
 

@@ -121,6 +121,18 @@ func (r *Reconciler) Follow(ctx context.Context, informers cache.Informers, foll
 	return nil
 }
 
+// Late returns the kinds that are followed and whose candidates nobody has seen yet, because the API server does not list them:
+// elections go on without them. Call it where Follow is called.
+func (r *Reconciler) Late() []leaseapi.CandidateKind {
+	var late []leaseapi.CandidateKind
+	for _, w := range r.watches {
+		if !w.registration.HasSynced() {
+			late = append(late, w.kind)
+		}
+	}
+	return late
+}
+
 func (r *Reconciler) watchOf(kind leaseapi.CandidateKind) *candidateWatch {
 	for _, w := range r.watches {
 		if w.kind.GroupVersionKind() == kind.GroupVersionKind() {

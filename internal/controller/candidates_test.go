@@ -134,6 +134,9 @@ func TestFollowAwaitsLateKindOnce(t *testing.T) {
 		if n := runtime.NumGoroutine() - before; n > 3 {
 			t.Errorf("%d goroutines wait for one kind", n)
 		}
+		if late := s.r.Late(); len(late) != 1 || late[0].GroupVersionKind() != custom.GroupVersionKind() {
+			t.Errorf("late: %v", late)
+		}
 		w.native.Add(nativeObject("a"))
 		s.expectKnown("a")
 		w.custom.Add(customObject("b"))

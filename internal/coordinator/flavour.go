@@ -17,6 +17,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -164,6 +165,10 @@ func (c *coordinator) look(ctx context.Context, full bool) (wait time.Duration, 
 	c.settle(ctx, &flavour{kinds: follow, fieldsKept: kept})
 	if err := c.reconciler.Follow(c.running, c.manager.GetCache(), allowed(follow, problem, c.options.Namespaces)); err != nil {
 		return retryPeriod, errors.Join(problem, err)
+	}
+	for _, late := range c.reconciler.Late() {
+		// Its log has the API server's answers.
+		problem = errors.Join(problem, fmt.Errorf("the API server does not list %s: its candidates do not count yet", late))
 	}
 	return wait, problem
 }

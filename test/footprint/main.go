@@ -13,9 +13,10 @@
 // limitations under the License.
 
 // Command footprint measures what a coordinator takes: from applying config/default to the first lease that it has
-// coordinated, and then, while nothing happens, its requests to the API server and its memory, active and as a standby.
+// coordinated; then, while nothing happens, its requests to the API server and its memory, active and as a standby; and then
+// its memory, and what it does, while many leases are renewed.
 //
-//	go run ./test/footprint [-idle 4m]
+//	go run ./test/footprint [-idle 4m] [-leases 10000]
 //
 // Its control plane is on this machine. The image need not be pulled there, and the scheduler has nothing to do.
 package main
@@ -42,18 +43,19 @@ const settle = 30 * time.Second
 
 func main() {
 	idle := flag.Duration("idle", 4*time.Minute, "for how long requests are counted; a full look at the API server is due every 200 s")
+	leases := flag.Int("leases", 10_000, "how many leases are made then; none if 0")
 	flag.Parse()
 	// Silences the warning that no logger was set.
 	ctrllog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *idle); err != nil {
+	if err := run(ctx, *idle, *leases); err != nil {
 		fmt.Fprintf(os.Stderr, "footprint: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, idle time.Duration) (err error) {
+func run(ctx context.Context, idle time.Duration, leases int) (err error) {
 	binary, err := framework.BuildShippedCoordinator(ctx, framework.ShippedVersion)
 	if err != nil {
 		return err
@@ -124,7 +126,10 @@ func run(ctx context.Context, idle time.Duration) (err error) {
 		lock := after[i].lock - before[i].lock
 		fmt.Fprintf(tw, "%s\t%.2f\t%.2f\t%.1f MiB\n", c.Name(), per(lock), per(after[i].all-before[i].all-lock), float64(rss)/(1<<20))
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil || leases == 0 {
+		return err
+	}
+	return scale(ctx, cluster, coordinators, leases)
 }
 
 // requests are those of one coordinator since its start. Nothing is updated but its own lock.

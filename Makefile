@@ -189,7 +189,7 @@ doctor: ## Generate docs/doctor.md from the checks of coordinator doctor.
 	$(GO) run ./hack/doctor > docs/doctor.md.new && mv docs/doctor.md.new docs/doctor.md
 
 # Every test that tells anything. One that is not here is told of by make test-e2e.
-COMPATIBILITY := ^(TestCompatibility|TestComponents|TestInTreeYield|TestLibraryOnOurKindCoordinated)$$
+COMPATIBILITY := ^(TestCompatibility|TestComponents|TestInTreeYield|TestLibraryOnOurKindCoordinated|TestGateWithoutNativeKind|TestVersionToCome)$$
 
 .PHONY: compatibility
 compatibility: controlplane ## Generate docs/compatibility.md from what the end-to-end tests see; minutes.

@@ -41,6 +41,7 @@ import (
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
 	"github.com/lease-coordinator/coordinator/internal/doctor"
 	"github.com/lease-coordinator/coordinator/internal/doctor/checks"
+	"github.com/lease-coordinator/coordinator/test/e2e/compatibility"
 	"github.com/lease-coordinator/coordinator/test/e2e/framework"
 )
 
@@ -98,6 +99,7 @@ func TestGateWithoutNativeKind(t *testing.T) {
 	n36 := a.worker("n36", "1.36")
 	a.changedHands("n36")
 	a.inFields("n36")
+	a.tells(compatibility.Yield, compatibility.Library)
 
 	d := newExaminee(a, framework.AdminUser).examine()
 	d.has("gate", "", checks.OK, "6 of 6 answers")
@@ -113,6 +115,7 @@ func TestGateWithoutNativeKind(t *testing.T) {
 	n35 := a.worker("n35", "1.35")
 	a.changedHands("n35")
 	a.inFields("n35")
+	a.tells(compatibility.Replace, compatibility.Library)
 	// So that its term is one that stamps of work show.
 	a.renewed("n35", time.Now())
 	a.must(n35.Terminate(a.ctx))
@@ -306,6 +309,8 @@ func TestVersionToCome(t *testing.T) {
 		renewed, _, _ := unstructured.NestedString(o.Object, "spec", "renewTime")
 		return pinged != "" && renewed >= pinged
 	})
+
+	a.tells(compatibility.Ours, compatibility.Library)
 
 	d := newExaminee(a, framework.AdminUser).examine()
 	d.has("candidate-api", "", checks.OK, futureKind.GroupVersion().String())

@@ -44,6 +44,7 @@ kube-scheduler and client-go are of the release that [hack/controlplane/go.mod](
 kube-apiserver's ` + "`CoordinatedLeaderElection`" + `, as the server's treatment of a Lease shows it. With ` + "`--in-tree=yield`" + ` the
 strategy is one of this project's, which the coordinator in kube-apiserver leaves to it. Kinds without a group are of
 ` + "`coordination.k8s.io`" + `; "own" is this project's ` + "`leasecandidates.lease-coordinator.dev`" + `.
+` + "`v2`" + ` is a version that does not exist yet, which the test has served.
 
 `
 

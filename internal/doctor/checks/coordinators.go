@@ -27,7 +27,7 @@ var (
 	inTreeYield = &Outcome{
 		ID: "in-tree-yield", Severity: Note,
 		When:    "The in-tree coordinator is active, and ours yields to it.",
-		Follows: "Leases whose candidates ask for OldestEmulationVersion are led as it decides, with its hand-offs of 15 to 20 s; ours coordinates the others.",
+		Follows: "Leases whose candidates of coordination.k8s.io ask for OldestEmulationVersion are led as it decides, with its hand-offs of 15 to 20 s; ours coordinates the others.",
 		Mend:    "Nothing has to be mended. For all leases: `--in-tree=replace`, on the coordinator and here.",
 	}
 	inTreeNotReplaced = &Outcome{

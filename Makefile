@@ -39,7 +39,7 @@ RELEASE := hack/release
 # How long make test-e2e and make fuzz may take, and what they run. End-to-end tests mostly wait for leases to run
 # out, so many more of them than there are cores run at once.
 E2E_TIMEOUT ?= 30m
-E2E_PARALLEL ?= 8
+E2E_PARALLEL ?= 6
 FUZZTIME ?= 1m
 E2E = $(GO) test -race -count=1 -p=1 -parallel=$(E2E_PARALLEL) -timeout=$(E2E_TIMEOUT)
 RUN ?=

@@ -61,22 +61,27 @@ var emulated = []string{"1.36", "1.35", "1.34"}
 
 func everySurroundings() []*surroundings {
 	all := []kind{ofLibrary, ofClientGo, ofPlain}
-	every := []*surroundings{
+	return []*surroundings{
 		{name: "ours/gate-on", shared: framework.GateOn, coordinator: compatibility.Replace, kinds: all, mixed: true},
 		{name: "ours/gate-off", shared: framework.GateOff, coordinator: compatibility.Ours, kinds: all, mixed: true},
 		{name: "in-tree", server: framework.Options{CoordinatedLeaderElection: true}, coordinator: compatibility.InTree, kinds: all, mixed: true},
 		{name: "none", coordinator: compatibility.None, kinds: all, mixed: true},
 	}
+}
+
+// emulatedSurroundings are kube-apiservers of the versions before.
+func emulatedSurroundings() []*surroundings {
+	var every []*surroundings
 	for _, v := range emulated {
 		both := []kind{ofLibrary, ofClientGo}
 		every = append(every,
-			&surroundings{name: "ours/gate-on/" + v, server: framework.Options{CoordinatedLeaderElection: true, EmulationVersion: v},
+			&surroundings{name: "gate-on/" + v, server: framework.Options{CoordinatedLeaderElection: true, EmulationVersion: v},
 				coordinator: compatibility.Replace, kinds: both},
-			&surroundings{name: "ours/gate-off/" + v, server: framework.Options{EmulationVersion: v},
+			&surroundings{name: "gate-off/" + v, server: framework.Options{EmulationVersion: v},
 				coordinator: compatibility.Ours, kinds: both})
 	}
 	oldest := emulated[len(emulated)-1]
-	return append(every, &surroundings{name: "ours/own-kind/" + oldest,
+	return append(every, &surroundings{name: "own-kind/" + oldest,
 		server:      framework.Options{NoLeaseCandidateAPI: true, EmulationVersion: oldest},
 		coordinator: compatibility.Ours, kinds: []kind{ofLibrary}})
 }
@@ -164,32 +169,44 @@ func TestCompatibility(t *testing.T) {
 	for _, s := range everySurroundings() {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			arena := s.open(t)
-			try := func(name string, run func(*cell)) {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					c := &cell{arena: arena(t), surroundings: s}
-					c.allowWorkers()
-					run(c)
-					c.assertSound()
-				})
-			}
-			for _, k := range s.kinds {
-				try(k.name, func(c *cell) {
-					c.alone(k)
-					c.tells(s.coordinator, k.of)
-				})
-			}
-			switch {
-			case !s.mixed:
-			case s.elects():
-				try("mixed", (*cell).mixed)
-				try("mixed-with-plain", (*cell).mixedWithPlain)
-			default:
-				try("mixed", (*cell).mixedUncoordinated)
-				try("mixed-with-plain", (*cell).mixedUncoordinatedWithPlain)
-			}
+			s.try(t)
 		})
+	}
+	// One after the other: each has a cluster of its own.
+	t.Run("emulated", func(t *testing.T) {
+		t.Parallel()
+		for _, s := range emulatedSurroundings() {
+			t.Run(s.name, s.try)
+		}
+	})
+}
+
+// try tries every kind of candidates there.
+func (s *surroundings) try(t *testing.T) {
+	arena := s.open(t)
+	try := func(name string, run func(*cell)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := &cell{arena: arena(t), surroundings: s}
+			c.allowWorkers()
+			run(c)
+			c.assertSound()
+		})
+	}
+	for _, k := range s.kinds {
+		try(k.name, func(c *cell) {
+			c.alone(k)
+			c.tells(s.coordinator, k.of)
+		})
+	}
+	switch {
+	case !s.mixed:
+	case s.elects():
+		try("mixed", (*cell).mixed)
+		try("mixed-with-plain", (*cell).mixedWithPlain)
+	default:
+		try("mixed", (*cell).mixedUncoordinated)
+		try("mixed-with-plain", (*cell).mixedUncoordinatedWithPlain)
 	}
 }
 

@@ -39,6 +39,7 @@ func (a *arena) worker(name, emulation string, change ...func(*framework.WorkerO
 	}
 	w, err := a.node.StartWorker(a.ctx, options)
 	a.must(err)
+	a.endWithTest(w)
 	return w
 }
 

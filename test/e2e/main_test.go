@@ -30,7 +30,10 @@ import (
 
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/lease-coordinator/coordinator/api/v1alpha1"
@@ -120,8 +123,38 @@ func newArenaOn(t *testing.T, cluster *framework.Cluster) *arena {
 	t.Helper()
 	a := &arena{TB: t, ctx: t.Context(), cluster: cluster, node: cluster.Nodes[0], ns: framework.NewNamespace(t, cluster)}
 	a.lease = a.ns + "/l"
+	t.Cleanup(a.vacate)
 	a.record(a.ns)
 	return a
+}
+
+// endWithTest has the candidate end with the test. The cluster may outlive the test by far, and every test that comes later
+// would share the machine with it.
+func (a *arena) endWithTest(c *framework.Candidate) {
+	a.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), moments)
+		defer cancel()
+		if err := c.Kill(ctx); err != nil {
+			a.Errorf("ending %s: %v", c.Name(), err)
+		}
+	})
+}
+
+// vacate removes what the arena's candidates have registered, or else the coordinator asks them again and again.
+func (a *arena) vacate() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), moments)
+	defer cancel()
+	// What cannot be removed, since the test has left the API server away, is no fault of the test.
+	for _, list := range []client.Object{&coordinationv1beta1.LeaseCandidate{}, ourCandidate()} {
+		_ = a.cluster.Client().DeleteAllOf(ctx, list, client.InNamespace(a.ns))
+	}
+}
+
+// ourCandidate returns a LeaseCandidate of our kind.
+func ourCandidate() client.Object {
+	var u unstructured.Unstructured
+	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("LeaseCandidate"))
+	return &u
 }
 
 func (a *arena) record(namespace string) {
@@ -193,6 +226,7 @@ func (a *arena) candidate(name, emulation string, change ...func(*framework.Cand
 	}
 	c, err := a.node.StartCandidate(a.ctx, options)
 	a.must(err)
+	a.endWithTest(c)
 	return c
 }
 

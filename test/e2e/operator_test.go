@@ -242,6 +242,7 @@ func TestOperatorFrozen(t *testing.T) {
 		first := o.start("first", "1.0.0")
 		o.waitLeader("first", patience)
 		o.start("second", "1.0.0")
+		o.waitStamp("first")
 		o.must(first.Freeze(o.ctx))
 		o.waitLeader("second", failover)
 		o.must(first.Thaw())

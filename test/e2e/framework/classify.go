@@ -83,6 +83,13 @@ func isCoordinatorsLock(l *coordinationv1.Lease) bool {
 // which must be in the order in which they were seen.
 func classify(events []Event) {
 	registered := map[string]bool{} // "lease candidate"
+	// A kube-apiserver may name a candidate before the recorder sees its registration, which comes by another watch.
+	everRegistered := map[string]bool{}
+	for _, e := range events {
+		if e.CandidateBefore != nil || e.CandidateAfter != nil {
+			everRegistered[e.Lease+" "+e.Subject] = true
+		}
+	}
 	appointed := map[string]string{}
 	for i := range events {
 		e := &events[i]
@@ -95,7 +102,9 @@ func classify(events []Event) {
 			registered[e.Lease+" "+e.Subject] = true
 		case e.LeaseBefore != nil || e.LeaseAfter != nil:
 			if e.Kind != LeaseSeen {
-				e.Kind = classifyLease(e.LeaseBefore, e.LeaseAfter, e.WriterKind, registered[e.Lease+" "+holder(e.LeaseAfter)])
+				candidate := e.Lease + " " + holder(e.LeaseAfter)
+				e.Kind = classifyLease(e.LeaseBefore, e.LeaseAfter, e.WriterKind,
+					registered[candidate] || e.WriterKind == APIServerKind && everRegistered[candidate])
 			}
 			e.Detail = describeLease(e.LeaseBefore, e.LeaseAfter)
 			switch e.Kind {

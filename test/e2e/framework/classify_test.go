@@ -147,6 +147,24 @@ func TestClassifyTakeUp(t *testing.T) {
 	}
 }
 
+// The watches of Leases and LeaseCandidates are apart: an appointment may be seen before the registration that it follows.
+func TestClassifyAppointmentSeenFirst(t *testing.T) {
+	lease := func(holder string) *coordinationv1.Lease {
+		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: micro(1)}}
+	}
+	events := []Event{
+		{Lease: "ns/l", LeaseAfter: lease("a"), WriterKind: APIServerKind},
+		{Lease: "ns/own", LeaseAfter: lease("apiserver"), WriterKind: APIServerKind},
+		{Lease: "ns/l", Subject: "a", CandidateAfter: &coordinationv1beta1.LeaseCandidate{}},
+	}
+	classify(events)
+	for i, want := range []EventKind{LeaseAppointed, LeaseAcquired, CandidateCreated} {
+		if events[i].Kind != want {
+			t.Errorf("write %d: %s, want %s", i, events[i].Kind, want)
+		}
+	}
+}
+
 func TestLeadershipWord(t *testing.T) {
 	arrived := time.Date(2026, 11, 30, 23, 13, 15, 0, time.Local)
 	component := ProcessInfo{Name: "n1/kcm", Kind: ControllerManagerKind, Lease: "kube-system/kube-controller-manager"}

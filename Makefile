@@ -86,7 +86,7 @@ flavours: controlplane ## Measure the library's hand-offs on API servers of ever
 	$(GO) run ./test/flavours
 
 .PHONY: footprint
-footprint: controlplane ## Measure install to first coordinated lease, and an idle coordinator's requests and memory; minutes.
+footprint: controlplane ## Measure install to first coordinated lease, and a coordinator when idle and with 10,000 leases; minutes.
 	$(GO) run ./test/footprint
 
 .PHONY: bench

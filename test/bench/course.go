@@ -70,7 +70,7 @@ func (b *bench) libraryCourse(ctx context.Context, i int) error {
 	}); err != nil {
 		return fmt.Errorf("%s: %w", planned, err)
 	}
-	b.take(planned, library, gap(leader, better))
+	b.take(planned, library, framework.Gap(leader, better))
 	if err := rest(ctx); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (b *bench) libraryCourse(ctx context.Context, i int) error {
 	}); err != nil {
 		return fmt.Errorf("%s: %w", exit, err)
 	}
-	b.take(exit, library, gap(better, leader))
+	b.take(exit, library, framework.Gap(better, leader))
 	return g.crash(ctx, leader)
 }
 
@@ -107,7 +107,7 @@ func (b *bench) plainCourse(ctx context.Context, i int) error {
 		if err := leads(ctx, next, 1); err != nil {
 			return fmt.Errorf("%s: %w", scenario, err)
 		}
-		b.take(scenario, clientGo, gap(leader, next))
+		b.take(scenario, clientGo, framework.Gap(leader, next))
 		leader = next
 	}
 	return g.crash(ctx, leader)
@@ -216,7 +216,7 @@ func (g *group) crash(ctx context.Context, leader *framework.Candidate) error {
 	if err := leads(ctx, next, 1); err != nil {
 		return fmt.Errorf("%s: %w", crash, err)
 	}
-	g.take(crash, g.system, started(next)-killed)
+	g.take(crash, g.system, next.LastSaid(framework.StartedLeading)-killed)
 	return next.Stop(ctx)
 }
 
@@ -227,24 +227,11 @@ const patience = 45 * time.Second
 func leads(ctx context.Context, candidate *framework.Candidate, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return waitFor(ctx, candidate.Name()+" to lead", func() bool { return len(candidate.Said(framework.StartedLeading)) >= n })
+	return candidate.WaitLeads(ctx, n)
 }
 
 func waitFor(ctx context.Context, what string, cond func() bool) error {
 	return framework.WaitFor(ctx, what, func(context.Context) (bool, error) { return cond(), nil })
-}
-
-// gap is from the end of the old leader's work to the latest beginning of the new one's.
-func gap(from, to *framework.Candidate) time.Duration { return started(to) - stopped(from) }
-
-func started(c *framework.Candidate) time.Duration { return last(c.Said(framework.StartedLeading)) }
-func stopped(c *framework.Candidate) time.Duration { return last(c.Said(framework.StoppedLeading)) }
-
-func last(said []framework.CandidateLine) time.Duration {
-	if len(said) == 0 {
-		return 0
-	}
-	return time.Duration(said[len(said)-1].Monotonic)
 }
 
 // monotonic is the clock of the workers' stamps.

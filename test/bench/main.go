@@ -152,7 +152,7 @@ func (b *bench) run(ctx context.Context, out string) (err error) {
 		return err
 	}
 	load = append(load, loadAverage())
-	if err := pause(ctx, time.Until(started.Add(footprintAge))); err != nil {
+	if err := framework.Pause(ctx, time.Until(started.Add(footprintAge))); err != nil {
 		return err
 	}
 	footprints, err := sumUp(probes)
@@ -203,10 +203,8 @@ func (b *bench) start(ctx context.Context, binary, dir string) error {
 	if err != nil {
 		return err
 	}
-	return framework.WaitFor(ctx, "the coordinator to be active", func(ctx context.Context) (bool, error) {
-		v, ok, err := coordinator.Metric(ctx, "coordinated_leader_election_active", nil)
-		return err == nil && ok && v == 1, nil
-	})
+	_, err = framework.WaitActive(ctx, coordinator)
+	return err
 }
 
 const latencyWrites = 200
@@ -280,16 +278,5 @@ func loadAverage() string {
 
 // rest lets a time pass that has nothing to do with anybody's period: client-go's longest is 4.4 s.
 func rest(ctx context.Context) error {
-	return pause(ctx, 200*time.Millisecond+rand.N(4400*time.Millisecond))
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return framework.Pause(ctx, 200*time.Millisecond+rand.N(4400*time.Millisecond))
 }

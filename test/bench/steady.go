@@ -98,11 +98,11 @@ func (b *bench) steady(ctx context.Context) ([]usage, error) {
 			candidates = append(candidates, standby)
 		}
 	}
-	if err := pause(ctx, leastQuiet); err != nil {
+	if err := framework.Pause(ctx, leastQuiet); err != nil {
 		return nil, err
 	}
 	from := time.Now()
-	if err := pause(ctx, steadyTime); err != nil {
+	if err := framework.Pause(ctx, steadyTime); err != nil {
 		return nil, err
 	}
 	return b.requests(ctx, from, from.Add(steadyTime))

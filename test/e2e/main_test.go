@@ -193,16 +193,7 @@ func waitActive(t testing.TB, ctx context.Context, coordinators ...*framework.Co
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var active *framework.Coordinator
-	err := framework.WaitFor(ctx, "a coordinator is active", func(ctx context.Context) (bool, error) {
-		for _, c := range coordinators {
-			if v, ok, err := c.Metric(ctx, "coordinated_leader_election_active", nil); err == nil && ok && v == 1 {
-				active = c
-				return true, nil
-			}
-		}
-		return false, nil
-	})
+	active, err := framework.WaitActive(ctx, coordinators...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,11 +274,7 @@ func (a *arena) token() uint64 {
 // observe lets that much time pass while the recorder records.
 func (a *arena) observe(d time.Duration) {
 	a.Helper()
-	select {
-	case <-time.After(d):
-	case <-a.ctx.Done():
-		a.Fatal(a.ctx.Err())
-	}
+	a.must(framework.Pause(a.ctx, d))
 }
 
 // safe asserts that no two leaders of the lease ever worked at once, and that every write of a coordinator was a

@@ -59,6 +59,9 @@ func main() {
 	}
 }
 
+// rest is the time between two hand-offs, in which a leader renews.
+const rest = 2500 * time.Millisecond
+
 const (
 	// planned is from the end of the old leader's work to the beginning of the new one's, when a better candidate appears;
 	// exit is the same when the leader is told to end.
@@ -155,10 +158,8 @@ func (f *flavour) start(ctx context.Context, binary string) (err error) {
 	if err != nil {
 		return err
 	}
-	return framework.WaitFor(ctx, "the coordinator to be active", func(ctx context.Context) (bool, error) {
-		v, ok, err := c.Metric(ctx, "coordinated_leader_election_active", nil)
-		return err == nil && ok && v == 1, nil
-	})
+	_, err = framework.WaitActive(ctx, c)
+	return err
 }
 
 // course has a better candidate join the leader of a new lease, and end.
@@ -182,7 +183,7 @@ func (f *flavour) course(ctx context.Context, binary string, quiet *sync.Mutex) 
 	if err := leads(ctx, leader, 1); err != nil {
 		return err
 	}
-	if err := pause(ctx); err != nil {
+	if err := framework.Pause(ctx, rest); err != nil {
 		return err
 	}
 	alone := func(scenario string, do func() error) error {
@@ -203,7 +204,7 @@ func (f *flavour) course(ctx context.Context, binary string, quiet *sync.Mutex) 
 		return err
 	}
 	f.take(planned, leader, better)
-	if err := pause(ctx); err != nil {
+	if err := framework.Pause(ctx, rest); err != nil {
 		return err
 	}
 	if err := alone(exit, func() error {
@@ -219,37 +220,14 @@ func (f *flavour) course(ctx context.Context, binary string, quiet *sync.Mutex) 
 }
 
 func (f *flavour) take(scenario string, from, to *framework.Candidate) {
-	f.taken[scenario] = append(f.taken[scenario], stamp(to, framework.StartedLeading)-stamp(from, framework.StoppedLeading))
+	f.taken[scenario] = append(f.taken[scenario], framework.Gap(from, to))
 }
 
 // leads waits until the candidate leads for the nth time by its own word.
 func leads(ctx context.Context, c *framework.Candidate, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	return framework.WaitFor(ctx, c.Name()+" to lead", func(context.Context) (bool, error) {
-		return len(c.Said(framework.StartedLeading)) >= n, nil
-	})
-}
-
-// stamp is when the candidate last said so, by the machine's monotonic clock.
-func stamp(c *framework.Candidate, event framework.EventKind) time.Duration {
-	said := c.Said(event)
-	if len(said) == 0 {
-		return 0
-	}
-	return time.Duration(said[len(said)-1].Monotonic)
-}
-
-// pause lets a leader renew.
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(2500 * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return c.WaitLeads(ctx, n)
 }
 
 // printTable prints the gaps, and how each flavour's median is to the first one's.

@@ -45,6 +45,10 @@ func main() {
 	idle := flag.Duration("idle", 4*time.Minute, "for how long requests are counted; a full look at the API server is due every 200 s")
 	leases := flag.Int("leases", 10_000, "how many leases are made then; none if 0")
 	flag.Parse()
+	if *idle <= 0 || *leases < 0 || flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	// Silences the warning that no logger was set.
 	ctrllog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -100,14 +104,14 @@ func run(ctx context.Context, idle time.Duration, leases int) (err error) {
 		return err
 	}
 	coordinators := []*framework.Coordinator{active, standby}
-	if err := pause(ctx, settle); err != nil {
+	if err := framework.Pause(ctx, settle); err != nil {
 		return err
 	}
 	before, err := count(ctx, coordinators)
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, idle); err != nil {
+	if err := framework.Pause(ctx, idle); err != nil {
 		return err
 	}
 	after, err := count(ctx, coordinators)
@@ -149,15 +153,4 @@ func count(ctx context.Context, coordinators []*framework.Coordinator) ([]reques
 		counts = append(counts, requests{all, lock})
 	}
 	return counts, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -137,7 +137,7 @@ func scale(ctx context.Context, cluster *framework.Cluster, coordinators []*fram
 	}); err != nil {
 		return err
 	}
-	if err := pause(ctx, settle); err != nil {
+	if err := framework.Pause(ctx, settle); err != nil {
 		return err
 	}
 

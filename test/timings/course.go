@@ -101,7 +101,7 @@ func (c *course) run(ctx context.Context) error {
 		// Shortly after a failover our coordinator does not trust a release: it may be that of the former leader.
 		{exitReleased, func(l *framework.Candidate) error { return l.Terminate(ctx) }, false, 10 * time.Second},
 	} {
-		if err := pause(ctx, end.before); err != nil {
+		if err := framework.Pause(ctx, end.before); err != nil {
 			return err
 		}
 		next, err := c.candidate(ctx, "1.37", end.releases)
@@ -171,7 +171,7 @@ func (c *course) leaderless() time.Duration {
 
 // rest lets everything settle, for a time that has nothing to do with anybody's period.
 func (c *course) rest(ctx context.Context) error {
-	return pause(ctx, 6*time.Second+rand.N(2400*time.Millisecond))
+	return framework.Pause(ctx, 6*time.Second+rand.N(2400*time.Millisecond))
 }
 
 func (c *course) take(s scenario, d time.Duration) { c.taken[s] = append(c.taken[s], d) }

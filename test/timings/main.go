@@ -125,7 +125,7 @@ func run(ctx context.Context, n int, out string) (err error) {
 		}
 	}
 	say("letting the coordinators idle for %s", idleTime)
-	if err := pause(ctx, idleTime); err != nil {
+	if err := framework.Pause(ctx, idleTime); err != nil {
 		return err
 	}
 	var memory []string
@@ -152,7 +152,7 @@ func run(ctx context.Context, n int, out string) (err error) {
 			start := time.Duration(len(courses)) * stagger
 			courses = append(courses, c)
 			group.Go(func() {
-				if c.err = pause(ctx, start); c.err == nil {
+				if c.err = framework.Pause(ctx, start); c.err == nil {
 					c.err = c.run(ctx)
 				}
 			})
@@ -215,19 +215,6 @@ func (s *system) start(ctx context.Context, binary string) error {
 func (s *system) waitActive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, framework.StartTimeout)
 	defer cancel()
-	return framework.WaitFor(ctx, "the coordinator to be active", func(ctx context.Context) (bool, error) {
-		v, ok, err := s.coordinator.Metric(ctx, "coordinated_leader_election_active", nil)
-		return err == nil && ok && v == 1, nil
-	})
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	_, err := framework.WaitActive(ctx, s.coordinator)
+	return err
 }

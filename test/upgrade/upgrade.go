@@ -216,19 +216,13 @@ func (s *Script) startCoordinators(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, settleTimeout, errors.New("not within "+settleTimeout.String()))
 	defer cancel()
-	return framework.WaitFor(ctx, "a coordinator to be active", func(ctx context.Context) (bool, error) {
-		return s.ActiveCoordinator(ctx) != nil, nil
-	})
+	_, err := framework.WaitActive(ctx, s.Coordinators...)
+	return err
 }
 
 // ActiveCoordinator returns the coordinator that is active, or nil.
 func (s *Script) ActiveCoordinator(ctx context.Context) *framework.Coordinator {
-	for _, c := range s.Coordinators {
-		if v, ok, err := c.Metric(ctx, "coordinated_leader_election_active", nil); err == nil && ok && v == 1 {
-			return c
-		}
-	}
-	return nil
+	return framework.Active(ctx, s.Coordinators...)
 }
 
 // startComponents starts the i-th instance of the components and waits until those that are candidates have

@@ -149,6 +149,25 @@ func (c *Coordinator) StartAgain(ctx context.Context) error {
 	return c.WaitReady(ctx)
 }
 
+// Active returns the one of the coordinators that says that it is active, or nil.
+func Active(ctx context.Context, coordinators ...*Coordinator) *Coordinator {
+	for _, c := range coordinators {
+		if v, ok, err := c.Metric(ctx, "coordinated_leader_election_active", nil); err == nil && ok && v == 1 {
+			return c
+		}
+	}
+	return nil
+}
+
+// WaitActive waits until one of the coordinators says that it is active, and returns it.
+func WaitActive(ctx context.Context, coordinators ...*Coordinator) (active *Coordinator, err error) {
+	err = WaitFor(ctx, "a coordinator to be active", func(ctx context.Context) (bool, error) {
+		active = Active(ctx, coordinators...)
+		return active != nil, nil
+	})
+	return active, err
+}
+
 // Metrics scrapes the coordinator's metrics, by name.
 func (c *Coordinator) Metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
 	body, err := httpGet(ctx, http.DefaultClient, c.metricsURL, "")

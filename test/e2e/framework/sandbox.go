@@ -130,6 +130,18 @@ const loopback = "127.0.0.1"
 // pollInterval is how often conditions are looked at.
 const pollInterval = 20 * time.Millisecond
 
+// Pause lets that much time pass, or less if ctx ends, whose error it returns then.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
 // WaitFor waits until cond says yes or returns an error, or ctx ends. An error
 // of WaitFor says what was waited for.
 func WaitFor(ctx context.Context, what string, cond func(context.Context) (bool, error)) error {

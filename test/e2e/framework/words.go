@@ -15,6 +15,7 @@
 package framework
 
 import (
+	"context"
 	"encoding/json"
 	"regexp"
 	"strconv"
@@ -94,6 +95,28 @@ func (c *Candidate) Said(event EventKind) []CandidateLine {
 		}
 	}
 	return said
+}
+
+// LastSaid returns when the candidate last printed the event, by the machine's monotonic clock; 0 if it has not.
+func (c *Candidate) LastSaid(event EventKind) time.Duration {
+	said := c.Said(event)
+	if len(said) == 0 {
+		return 0
+	}
+	return time.Duration(said[len(said)-1].Monotonic)
+}
+
+// WaitLeads waits until the candidate has begun to lead for the nth time, by its own word.
+func (c *Candidate) WaitLeads(ctx context.Context, n int) error {
+	return WaitFor(ctx, c.Name()+" to lead", func(context.Context) (bool, error) {
+		return len(c.Said(StartedLeading)) >= n, nil
+	})
+}
+
+// Gap is from when one candidate last stopped leading to when the other last began, by their own stamps of the machine's
+// monotonic clock.
+func Gap(from, to *Candidate) time.Duration {
+	return to.LastSaid(StartedLeading) - from.LastSaid(StoppedLeading)
 }
 
 func lossReason(line string) string {
